@@ -375,6 +375,7 @@ LIARS: dict[str, type[Honest]] = {
     "resources/sessions_leave_no_threads_behind": overriding(compile=_starts_threads),
     "resources/a_closed_session_gives_its_weights_back": overriding(compile=_keeps_weights),
     "determinism/runs_agree_within_tolerance": running(_noise(0.01)),
+    "determinism/what_constants_decide_is_the_same_in_every_run": running(_wrong_from_the_second_run_on),
     "determinism/runs_agree_bit_by_bit": running(_noise(1e-6)),
     "determinism/sessions_agree_bit_by_bit": running(_another_bit_in_every_session),
     "determinism/other_sizes_in_between_change_nothing": running(_wrong_behind_other_sizes),

@@ -56,6 +56,33 @@ def test_a_read_only_input_is_read(session):
         assert_close(opened.run(None, {"x": x})[0], x, "exact")
 
 
+TABLE = np.array([[1, -2, 3, -4], [5, 6, -7, 8], [9, 1, 2, -3], [-1, 4, 0, 2]], np.float32)
+FIXED = {  # what constants decide, which OpenVINO does not fold
+    "m = MatMul(c, c)": TABLE @ TABLE,
+    "q = DequantizeLinear(b, s) m = MatMul(c, q)": TABLE @ (TABLE / 2),
+    "p = MatMul(c, c) m = Relu(p)": np.maximum(TABLE @ TABLE, 0),
+    "r = Reshape(c, i) k = Reshape(t, j) p = Conv(r, k) m = Reshape(p, l)": TABLE * 2,
+    "r = Reshape(c, i) p = AveragePool<kernel_shape = [1, 1]>(r) m = Reshape(p, l)": TABLE,
+}
+
+
+@pytest.mark.parametrize("follows", ["Add(m, x)", "Sub(m, x)", "Mul(m, x)"])
+@pytest.mark.parametrize("fixed", FIXED)
+def test_what_constants_decide_stays_the_same_in_every_run(session, fixed, follows):
+    table = ", ".join(f"{number}" for number in TABLE.ravel().tolist())
+    text = (
+        f"g (float[4,4] x) => (float[4,4] y) <float[4,4] c = {{{table}}}, "
+        f"int8[4,4] b = {{{table.replace('.0', '')}}}, float s = {{0.5}}, float[1] t = {{2.0}}, "
+        "int64[4] i = {1, 1, 4, 4}, int64[4] j = {1, 1, 1, 1}, int64[2] l = {4, 4}> "
+        f"{{ {fixed} y = {follows} }}"
+    )
+    operator = {"Add(m, x)": np.add, "Sub(m, x)": np.subtract, "Mul(m, x)": np.multiply}[follows]
+    with session(text) as opened:
+        for factor in (1, 2, -3, 1):
+            x = TABLE[::-1] * np.float32(factor)
+            assert_close(opened.run(None, {"x": x})[0], operator(FIXED[fixed], x), "float32")
+
+
 def test_sizes_may_change_from_run_to_run(session):
     generator = np.random.default_rng(0)
     with session(RELU) as opened:

@@ -12,6 +12,7 @@ from ort_conformance.comparison import find_difference
 from ort_conformance.profile import Feature
 from ort_conformance.subject import Subject
 from ort_conformance.suites.networks import NETWORKS, Network
+from ort_conformance.suites.sample_graphs import FIXED_PRODUCT
 
 SUITE = "determinism"
 CHOSEN = ("perceptron", "residual_network", "encoder")
@@ -27,6 +28,18 @@ def runs_agree_within_tolerance(subject: Subject) -> None:
         for found in others:
             difference = find_difference(found, first, "approximate")
             require(difference is None, f"{name}: {difference}")
+
+
+@promise(SUITE)
+def what_constants_decide_is_the_same_in_every_run(subject: Subject) -> None:
+    """A product of quantized weights, which no pass folds, is not written over by what is added to it."""
+    feeds = FIXED_PRODUCT.feeds()
+    with subject.session(FIXED_PRODUCT.model(), is_optimized=False) as session:
+        first, *others = [session.run(None, {"x": feeds["x"] * factor}) for factor in (1, -2, 3, 1)]
+    for factor, found in zip((-2, 3, 1), others, strict=True):
+        expected = [np.asarray(first[0]) + feeds["x"] * (factor - 1)]
+        difference = find_difference(found, expected, "approximate")
+        require(difference is None, f"{FIXED_PRODUCT.name}, {factor} times the input: {difference}")
 
 
 @promise(SUITE, needs=Feature.BITWISE_REPEATABLE)

@@ -81,6 +81,13 @@ BRANCHES = SampleGraph(
                        else_branch = e () => (float[4] v) { v = Neg(x) }> }""",
     {"x": (4,)},
 )
+FIXED_PRODUCT = SampleGraph(
+    "product_of_constants",
+    """g (float[3, 3] x) => (float[3, 3] y)
+       <int8[3, 3] c = {1, -2, 3, 4, 5, -6, 7, 0, 9}, float scale = {0.5}>
+       { q = DequantizeLinear(c, scale)  m = MatMul(q, q)  r = Relu(m)  y = Add(r, x) }""",
+    {"x": (3, 3)},
+)
 EMPTY = SampleGraph(
     "no_rows",
     "g (float[0, 4] x) => (float[0, 4] y) { a = Relu(x)  y = Add(a, x) }",

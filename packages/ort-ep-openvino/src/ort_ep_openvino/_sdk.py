@@ -35,6 +35,13 @@ _DIVIDES = "nonconvertable_divide_0"  # OpenVINO's mark, spelled as there, of a 
 _CARRIED = frozenset(
     {"Add", "Clamp", "Convert", "Divide", "Maximum", "Minimum", "Multiply", "Negative", "Select", "Subtract"}
 )
+_NOT_FIXED = frozenset({"Multinomial", "Parameter", "RandomUniform", "ReadValue"})
+_STORED = frozenset(  # how weights are kept: folded by OpenVINO, or read by a kernel of its own
+    {
+        "Add", "Broadcast", "Concat", "Constant", "Convert", "Divide", "FakeQuantize", "Gather", "Multiply", "Negative",
+        "Reshape", "ShapeOf", "Slice", "Squeeze", "StridedSlice", "Subtract", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 
@@ -200,6 +207,46 @@ def _divide_exactly(model: Any) -> None:
             waiting.append(each)
             if each.get_type_name() == "Divide" and each.input_value(0).get_node().get_type_name() != "Constant":
                 each.get_rt_info()[_DIVIDES] = True
+
+
+@_in_phase("compile")
+def compute_fixed(model: Any) -> None:
+    """Put numbers in the place of what constants decide, where OpenVINO folds nothing: products, windows, gates.
+
+    It would compute them in the first run alone, and let what comes behind write over them: from the second run on
+    sums are wrong (2026.4). Weights that are kept in another form stay.
+    """
+    fixed, computed = set[str](), set[str]()  # names of operations; of those that are more than stored weights
+    ends = []
+    for each in model.get_ordered_ops():
+        sources = {value.get_node().get_friendly_name() for value in each.input_values()}
+        if each.get_type_name() not in _NOT_FIXED and sources <= fixed:
+            fixed.add(each.get_friendly_name())
+            if each.get_type_name() not in _STORED or sources & computed:
+                computed.add(each.get_friendly_name())
+        else:
+            ends += [value for value in each.input_values() if value.get_node().get_friendly_name() in computed]
+    for value, array in zip(ends, _computed(ends), strict=True):
+        _replace_by_constant(value, array)
+
+
+def _computed(values: Sequence[Any]) -> list[np.ndarray]:
+    """Return what outputs of operations hold that depend on no input, computed with all digits."""
+    import openvino
+
+    if not values:
+        return []
+    compiled = core().compile_model(openvino.Model(list(values), []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    results = compiled()
+    return [np.array(results[index]) for index in range(len(values))]
+
+
+def _replace_by_constant(value: Any, array: np.ndarray) -> None:
+    from openvino import opset16
+
+    constant = opset16.constant(array)
+    constant.set_friendly_name(f"{value.get_node().get_friendly_name()}/{value.get_index()}")
+    value.replace(constant.output(0))
 
 
 class _WritableMemory:

@@ -148,6 +148,7 @@ def _compiled(
 ) -> tuple[Any, Ports]:
     """Return a model compiled for ``shapes`` of the claim's inputs, or with the sizes that its graph leaves open."""
     model = _sdk.read_model(program.content, weights)
+    _sdk.compute_fixed(model)
     ports = _sdk.separate_passed(model, program.inputs)
     bounds = options.shapes()
     names = [request.graph.inputs[place].name for place in ports.inputs]
