@@ -14,6 +14,13 @@ KNOWN = (
         has_special_values,
     ),
     Explained(
+        NAME,
+        "OneHot",
+        r"^values ",
+        "before opset 11 ONNX has no index from the end; onnxruntime and the CPU count such from there",
+        lambda case: case.opset < 11,
+    ),
+    Explained(
         NAME, "TopK", r"^values .*nan", "ONNX does not say which place a NaN has among numbers", has_special_values
     ),
 )
