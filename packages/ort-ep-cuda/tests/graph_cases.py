@@ -106,6 +106,7 @@ CASES = (
     _case("triangle", "g (float[3,4,5] x) => (float[3,4,5] y) <int64 k = {1}> { y = Trilu<upper = 0>(x, k) }", "exact", x=X, truth=lambda x: np.tril(x, 1)),
     _case("max_pool", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1], dilations = [1, 2], ceil_mode = 1>(x) }", "exact", x=IMAGE),
     _case("mean_pool", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(x) }", x=IMAGE),
+    _case("mean_of_windows_that_do_not_fit", "g (float[n,6,2,5] x) => (float[a,6,b,c] y) { y = AveragePool<kernel_shape = [3, 2], strides = [2, 2], dilations = [2, 1]>(x) }", x=IMAGE[:, :, :2], truth=lambda x: np.zeros((2, 6, 0, 2), np.float32)),
     _case("mean_pool_with_its_padding", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>(x) }", x=IMAGE),
     _case("resize_nearest", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[4] s = {1.0, 1.0, 2.0, 0.6}> { y = Resize<mode = \"nearest\">(x, , s) }", "exact", x=IMAGE),
     _case("resize_linear", "g (float[2,6,7,5] x) => (float[2,6,9,11] y) <int64[4] s = {2, 6, 9, 11}> { y = Resize<mode = \"linear\", coordinate_transformation_mode = \"align_corners\">(x, , , s) }", x=IMAGE),

@@ -67,7 +67,7 @@ def test_other_sizes_of_the_same_rank_have_the_same_kernels() -> None:
     "text",
     [
         "g (float[1,1,n] x, float[1,1,3] w) => (float[1,1,m] y) { y = Conv(x, w) }",
-        "g (float[1,1,n] x) => (float[1,1,m] y) { y = MaxPool<kernel_shape=[3]>(x) }",
+        "g (float[1,1,n] x) => (float[1,1,m] y) { y = MaxPool<kernel_shape=[4]>(x) }",
     ],
 )
 def test_windows_that_do_not_fit_are_refused_when_the_sizes_are_known(text: str) -> None:

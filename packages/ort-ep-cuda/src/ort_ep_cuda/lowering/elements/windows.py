@@ -33,7 +33,7 @@ def lower_pool(facts: LoweredNode) -> None:
     space = len(x.shape) - 2
     window = facts.node.ints_attribute("kernel_shape") or x.shape[2:]
     axes = node_windows(facts.node, x.shape[2:], window)
-    sizes = window_counts(facts.node, axes)
+    sizes = window_counts(facts.node, axes, is_pooling=True)
     out = facts.builder.result(facts.output, (*x.shape[:2], *sizes))
     if not out.size:
         return

@@ -52,15 +52,16 @@ def transposed_anchor(facts: LoweredNode) -> Anchor:
     return _anchor(facts, shape, _window(axes), is_transposed=True)
 
 
-def window_counts(node: Node, axes: Sequence[WindowAxis]) -> Shape:
-    """Return how many windows there are along each axis.
+def window_counts(node: Node, axes: Sequence[WindowAxis], *, is_pooling: bool = False) -> Shape:
+    """Return how many windows there are along each axis; pooling may have none, as on the CPU.
 
     Raises:
-        InvalidArgument: a window does not fit into its padded axis.
+        InvalidArgument: a window does not fit into its padded axis, or is two strides too large where it is pooled.
     """
     for number, axis in enumerate(axes):
         size, before, after, reach = known_sizes((axis.size, axis.before, axis.after, axis.reach))
-        if size + before + after < reach and not axis.count:
+        missing = reach - (size + before + after)
+        if missing > 0 and not axis.count and not (is_pooling and missing < 2 * axis.stride):
             raise InvalidArgument(
                 f"{node.describe()}: a window of {reach} does not fit into axis {number} of size {size} and its padding"
             )
