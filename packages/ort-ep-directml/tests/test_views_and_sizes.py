@@ -81,6 +81,10 @@ def test_a_view_whose_elements_must_move_is_not_reshaped(operand):
     assert reshaped(transposed(operand, (2, 0, 1)), (4, 6)) is None
 
 
+def test_more_axes_than_numpy_broadcasts_are_broadcast():
+    assert broadcast((1,) * 38 + (2, 1), (4, 1, 3)) == (1,) * 37 + (4, 2, 3)
+
+
 def test_sizes_that_do_not_broadcast_are_refused():
     with pytest.raises(Refused, match="do not broadcast"):
         broadcast((2, 3), (4,))

@@ -1,0 +1,11 @@
+"""How random graphs are run by the real DirectML on a rig: ``nox -s graphs -- FIRST COUNT OUT 1 low THIS``."""
+
+from random_graphs.on_provider import GraphsProvider
+from rig_dml import RigDmlProvider
+from rig_provider import rig_plugin
+
+from ort_core.testing.environments import installed
+
+_INSTALLED = installed(rig_plugin())  # for the rest of the process
+
+PROVIDER = GraphsProvider(RigDmlProvider.name, prepare=lambda: _INSTALLED.__enter__())
