@@ -53,6 +53,14 @@ CASES = {
         "ConvTranspose", [floats(1, 2, 3, 3)], [floats(2, 3, 3, 3), floats(3)],
         {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
     ),
+    "powers that are one": (
+        "Pow",
+        [np.array([0, -2, 1, 1, 3, 0, np.inf], np.float32), np.array([0, 0, np.inf, -np.inf, 2, 3, 0], np.float32)],
+        [], {},
+    ),
+    "powers by a zero that is known": (
+        "Pow", [np.array([[0, 2, -3]], np.float32)], [np.array([[0], [1]], np.float32)], {},
+    ),
     "a slice backwards from before the first element": (
         "Slice", [floats(2, 5)], [np.array([-3]), np.array([-(2**62)]), np.array([0]), np.array([-1])], {},
     ),

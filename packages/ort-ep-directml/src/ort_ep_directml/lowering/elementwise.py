@@ -109,10 +109,19 @@ def _mod(to: EmissionState, node: Node) -> Operand:
 
 
 def _pow(to: EmissionState, node: Node) -> Operand:
+    """Lower to a power; DirectML's of 0 by 0, and of 1 by infinity, is not a number, where ONNX has 1."""
     base, exponent = to.operand(node.input(0)), to.operand(node.input(1))
     sizes = broadcast(base.sizes, exponent.sizes)
     pair = {"Input": expanded(base, sizes), "Exponent": expanded(exponent, sizes)}
-    return to.emit("ELEMENT_WISE_POW", (base.dtype, sizes), **pair)
+    power = to.emit("ELEMENT_WISE_POW", (base.dtype, sizes), **pair)
+    known = to.context.constant(node.input(1))
+    if base.dtype not in FLOATS or (known is not None and bool((np.isfinite(known) & (known != 0)).all())):
+        return power
+    by_zero = binary(to, "ELEMENT_WISE_LOGICAL_EQUALS", exponent, to.scalar(exponent.dtype, 0), BYTE)
+    of_one = binary(to, "ELEMENT_WISE_LOGICAL_EQUALS", base, to.scalar(base.dtype, 1), BYTE)
+    is_one = binary(to, "ELEMENT_WISE_LOGICAL_OR", by_zero, of_one)
+    one = expanded(to.scalar(base.dtype, 1), sizes)
+    return to.emit("ELEMENT_WISE_IF", (base.dtype, sizes), Condition=expanded(is_one, sizes), A=one, B=power)
 
 
 def _shift(to: EmissionState, node: Node) -> Operand:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ort_core.plugin.ops import broadcast_shapes
+from ort_core.plugin.ops import broadcast_shapes, known_sizes
 from ort_ep_directml.lowering.plan import Sizes, Source, Tensor, packed_strides
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.schema.element_types import ElementType
@@ -75,7 +75,7 @@ def broadcast(*shapes: Sequence[int]) -> Sizes:
         Refused: they do not.
     """
     try:
-        return tuple(int(size) for size in broadcast_shapes(*shapes))  # numpy's function stops at 32 axes
+        return known_sizes(broadcast_shapes(*shapes))  # numpy's function stops at 32 axes
     except ValueError:
         raise Refused(f"sizes {', '.join(str(list(each)) for each in shapes)} do not broadcast") from None
 
