@@ -53,6 +53,12 @@ CASES = {
         "ConvTranspose", [floats(1, 2, 3, 3)], [floats(2, 3, 3, 3), floats(3)],
         {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
     ),
+    "reversed sequences of matrices": (
+        "ReverseSequence", [floats(4, 3, 2, 5), np.array([1, 4, 2])], [], {"time_axis": 0, "batch_axis": 1},
+    ),
+    "reversed sequences whose batch comes first": (
+        "ReverseSequence", [floats(3, 4, 2, 1, 2), np.array([3, 4, 1])], [], {"time_axis": 1, "batch_axis": 0},
+    ),
     "powers that are one": (
         "Pow",
         [np.array([0, -2, 1, 1, 3, 0, np.inf], np.float32), np.array([0, 0, np.inf, -np.inf, 2, 3, 0], np.float32)],

@@ -228,7 +228,8 @@ def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
     places = [1] * x.rank
     places[batch] = x.sizes[batch]
     shaped = to.reshape(to.cast(lengths, ElementType.UINT32), places)
-    return to.emit("REVERSE_SUBSEQUENCES", (x.dtype, x.sizes), Input=x, SequenceLengths=shaped, Axis=time)
+    every = expanded(shaped, [1 if axis == time else size for axis, size in enumerate(x.sizes)])
+    return to.emit("REVERSE_SUBSEQUENCES", (x.dtype, x.sizes), Input=x, SequenceLengths=every, Axis=time)
 
 
 MOVEMENT: Mapping[str, Rule] = {
