@@ -135,12 +135,13 @@ def pythons(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11", venv_backend="uv")
-def oldest(session: nox.Session) -> None:
-    """Run the core's tests with the lowest versions that its pyproject.toml allows of what it needs."""
+@nox.parametrize("package", [CORE, SERVE])
+def oldest(session: nox.Session, package: str) -> None:
+    """Run a package's tests with the lowest versions that its pyproject.toml allows of what it needs."""
     prepare(session, "test")
-    session.install("--upgrade", "--resolution", "lowest-direct", "-r", f"{CORE}/pyproject.toml")
+    session.install("--upgrade", "--resolution", "lowest-direct", "-r", f"{package}/pyproject.toml")
     # typer imports names of click that click deprecates
-    given = ("-W", "ignore::DeprecationWarning:typer", f"{CORE}/tests", *session.posargs)
+    given = ("-W", "ignore::DeprecationWarning:typer", f"{package}/tests", *session.posargs)
     session.run("pytest", "-n", "2", "--dist", "worksteal", *given)
 
 

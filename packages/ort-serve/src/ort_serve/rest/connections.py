@@ -67,7 +67,6 @@ class LimitedConnection(HttpToolsProtocol):
         self._stall: asyncio.TimerHandle | None = None
         self._owed = 0  # bytes that wait for the client, as they are counted
         self._held: tuple[RequestResponseCycle, Any] | None = None  # a request that is not whole yet, and its ASGI
-        self._running: RequestResponseCycle | None = None  # what the application answers
         self._job: Job | None = None  # that a request without a task waits for
         self._answering: RequestResponseCycle | None = None  # whose turn to be answered it is, or was
         self._reading: RequestResponseCycle | None = None  # a request whose body has no end yet
@@ -81,9 +80,9 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""
-        if self._running is not None:  # uvicorn tells the newest request alone, not the one that later ones wait for
-            self._running.disconnected = True
-            self._running.message_event.set()
+        if self._answering is not None:  # uvicorn tells the newest request alone, not the one that later ones wait for
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
         self._cancel_deadline()
         self._owe(0)
@@ -176,8 +175,14 @@ class LimitedConnection(HttpToolsProtocol):
         if self._lingers is not None:
             self.server_state.total_requests += 1
             return
+        following = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+        if following is not None and not self._waits(following):
+            self._answering = following
         self._hang_up()
+
+    def _waits(self, cycle: RequestResponseCycle) -> bool:
+        return any(each is cycle for each, _ in self.pipeline)
 
     def _feed(self, data: bytes) -> None:
         """Parse what came.
@@ -226,6 +231,8 @@ class LimitedConnection(HttpToolsProtocol):
             return
         super().on_headers_complete()
         self._reading = self.cycle
+        if not self._waits(self.cycle):
+            self._answering = self.cycle
         if self._held is None:  # uvicorn before 0.45 has begun it
             self._linger_behind(self.cycle)
         if self._job is not None and len(self.pipeline) < _MOST_WAITING:
@@ -261,7 +268,6 @@ class LimitedConnection(HttpToolsProtocol):
 
         Uvicorn before 0.45 does not call this: everything goes through the application there.
         """
-        self._answering = cycle
         if self.without_task is None or self._is_whole or not self._is_reading or app is not self.app:
             self._begin(cycle, app)
         else:
@@ -274,7 +280,6 @@ class LimitedConnection(HttpToolsProtocol):
             self._begin(cycle, app)
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
         self._linger_behind(cycle)
         super()._start_asgi_task(cycle, app)
 
