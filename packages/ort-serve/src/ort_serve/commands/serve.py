@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,13 @@ _LISTENING = "Listening"
 _MODELS = "Models"
 _SAFETY = "Safety"
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _no_nan(value: float | None) -> float | None:
+    """Refuse what is not a number, which typer before 0.29 does not find too small."""
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number of seconds")
+    return value
 
 
 def serve(
@@ -57,7 +65,11 @@ def serve(
     watch: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.1, rich_help_panel=_MODELS, help="Check the folder for new versions that often."
+            metavar="SECONDS",
+            min=0.1,
+            callback=_no_nan,
+            rich_help_panel=_MODELS,
+            help="Check the folder for new versions that often.",
         ),
     ] = None,
     allow_loading: Annotated[
@@ -109,7 +121,13 @@ def serve(
     ] = None,
     read_timeout: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0.1, rich_help_panel=_SAFETY, help="Time in which a request must arrive."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            callback=_no_nan,
+            rich_help_panel=_SAFETY,
+            help="Time in which a request must arrive.",
+        ),
     ] = 60.0,
     shared_memory: Annotated[
         bool | None,
