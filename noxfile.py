@@ -140,7 +140,7 @@ def oldest(session: nox.Session, package: str) -> None:
     """Run a package's tests with the lowest versions that its pyproject.toml allows of what it needs."""
     prepare(session, "test")
     session.install("--upgrade", "--resolution", "lowest-direct", "-r", f"{package}/pyproject.toml")
-    session.install("--upgrade", "protobuf")  # tritonclient, whom the server's tests ask, wants its newest
+    session.install("--upgrade", "grpcio", "protobuf")  # which tritonclient, in the tests of ort-serve, wants
     # typer imports names of click that click deprecates
     given = ("-W", "ignore::DeprecationWarning:typer", f"{package}/tests", *session.posargs)
     session.run("pytest", "-n", "2", "--dist", "worksteal", *given)
