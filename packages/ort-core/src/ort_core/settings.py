@@ -367,6 +367,8 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_SHORT_CUTS", True,
                   "Take short cuts: known signatures run by one native call, objects are linked without LLVM, sessions "
                   "are recalled from the cache; 0: none of them, to debug what they hide."),
+        _variable("ORT_COMPILER_PROCESS", True,
+                  "Linux on x86-64: compile in a process of its own, which takes LLVM's memory with it when it ends."),
         _variable("ORT_GUARDED_MEMORY", "off",
                   "For tests: compiled code runs on memory whose end, or beginning, lies against pages that nobody may "
                   "touch.", choices=("off", "end", "begin")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -22,7 +23,7 @@ from ort_core.plugin import (
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.machine_code.target import Target
-    from ort_core.plugin import CompiledPartition, CompileRequest, Pass, Roofline, ThreadOptions
+    from ort_core.plugin import Capability, CompiledPartition, CompileRequest, GraphView, Pass, Roofline, ThreadOptions
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,14 @@ class CpuExecutionProvider(KernelProvider):
     def check(cls) -> Available | Unavailable:
         """Return what processor this is; always available."""
         return Available(f"{platform.machine()}, {os.cpu_count()} logical processors")
+
+    def get_capability(self, view: GraphView) -> Capability:
+        """Claim as every provider of kernels does; meanwhile what says which processor this is may start."""
+        with contextlib.suppress(ImportError):  # without llvmlite; ``compile`` says so
+            from ort_core.cpu.codegen.machine_code.known_host import ask_early
+
+            ask_early()
+        return super().get_capability(view)
 
     @property
     def fusions(self) -> Sequence[Pass]:

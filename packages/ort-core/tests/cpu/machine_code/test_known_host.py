@@ -50,9 +50,12 @@ def last_line(code: str, *arguments: str, cache: Path, target: str = "") -> list
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64", reason="only Linux on x86-64 tells a processor by a file"
 )
-def test_a_model_whose_machine_code_is_in_the_cache_loads_without_llvm(tmp_path: Path) -> None:
+def test_a_model_whose_machine_code_is_in_the_cache_loads_without_llvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(model_to_bytes(model_of("g (float[N,4] x) => (float[N,4] y) { a = Relu(x) y = Softmax(a) }")))
+    monkeypatch.setenv("ORT_COMPILER_PROCESS", "0")
     first = last_line(LOAD, str(path), cache=tmp_path / "cache")
     second = last_line(LOAD, str(path), cache=tmp_path / "cache")
     assert (first[0], second[0]) == (True, False)
@@ -70,7 +73,8 @@ def test_a_lesser_target_is_kept_apart_from_the_machine(tmp_path: Path) -> None:
     assert found[0] == found[2] != found[1] == found[3]
 
 
-def test_an_entry_that_cannot_be_read_is_asked_for_again(tmp_path: Path) -> None:
+def test_an_entry_that_cannot_be_read_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORT_COMPILER_PROCESS", "0")
     variables = {**os.environ, "ORT_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", SPOIL], env=variables, check=True)
     asked, is_same, _ = last_line(KNOWN, cache=tmp_path)

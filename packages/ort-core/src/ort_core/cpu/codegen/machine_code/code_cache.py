@@ -18,7 +18,7 @@ from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, co
 from ort_core.cpu.codegen.machine_code.host_key import host_key
 from ort_core.cpu.codegen.machine_code.levels import level_of
 from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_object
-from ort_core.plugin import frozen
+from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
 if TYPE_CHECKING:
@@ -245,11 +245,22 @@ def _text_name(text: str, is_vectorized: bool) -> str:
 
 
 def _compiled(sources: Sequence[ModuleSource], target: Target | None, num_threads: int) -> list[CompiledModule]:
-    from ort_core.cpu.codegen.machine_code import jit
+    from ort_core.cpu.codegen.machine_code.compiling_elsewhere import object_codes_elsewhere  # as above
+    from ort_core.cpu.codegen.machine_code.known_host import known_host
+    from ort_core.cpu.codegen.machine_code.module_text import ModuleText
 
     say_that_it_compiles()
-    texts = (jit.ModuleText(source.write(), source.is_vectorized) for source in sources)
-    return jit.compile_modules(texts, target, num_threads=num_threads)
+
+    def texts() -> Iterator[ModuleText]:
+        return (ModuleText(source.write(), source.is_vectorized) for source in sources)
+
+    codes = object_codes_elsewhere(texts(), target or known_host(), num_threads)
+    if not isinstance(codes, Rejection):
+        return [load_object(code, target) for code in codes]
+    log.debug("this process compiles: %s", codes)
+    from ort_core.cpu.codegen.machine_code import jit  # imports llvmlite
+
+    return jit.compile_modules(texts(), target, num_threads=num_threads)
 
 
 def _text(functions: Sequence[Emitter]) -> str:

@@ -10,25 +10,12 @@ import llvmlite.binding as llvm
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
 from ort_core.cpu.codegen.machine_code.llvm_calls import emit_object, run_passes
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, initialize, target_machine
+from ort_core.cpu.codegen.machine_code.module_text import ModuleText
 from ort_core.cpu.codegen.machine_code.object_loading import load_object
 from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS, Target
-from ort_core.plugin import frozen
 from ort_core.plugin.forks import side_threads
 
 MOST_AT_ONCE = 8  # modules: each holds some megabytes while it is compiled
-
-
-@frozen
-class ModuleText:
-    """LLVM IR to be compiled.
-
-    Attributes:
-        text: the module.
-        is_vectorized: nothing of it is left to be unrolled, vectorized or inlined; then few passes do.
-    """
-
-    text: str
-    is_vectorized: bool = False
 
 
 def compile_module(text: str, target: Target | None = None, *, is_vectorized: bool = False) -> CompiledModule:
@@ -67,7 +54,7 @@ def compile_modules(
 
 def _object_codes(texts: Iterable[ModuleText], target: Target, num_threads: int) -> list[bytes]:
     if num_threads == 1:
-        return [_object_code(text, target) for text in texts]
+        return [object_of(text, target) for text in texts]
     with _Compilers(target, num_threads) as compilers:
         pending: list[Future[bytes]] = []
         last = None
@@ -75,7 +62,7 @@ def _object_codes(texts: Iterable[ModuleText], target: Target, num_threads: int)
             if last is not None:
                 pending.append(compilers.start(last))
             last = text
-        own = [] if last is None else [_object_code(last, target)]
+        own = [] if last is None else [object_of(last, target)]
         return [each.result() for each in pending] + own
 
 
@@ -89,7 +76,7 @@ class _Compilers:
     def start(self, text: ModuleText) -> Future[bytes]:
         if self._pool is None:
             self._pool = side_threads(self._num_threads, "ort-compiling")
-        return self._pool.submit(_object_code, text, self._target)
+        return self._pool.submit(object_of, text, self._target)
 
     def __enter__(self) -> _Compilers:
         return self
@@ -99,7 +86,7 @@ class _Compilers:
             self._pool.shutdown(cancel_futures=True)
 
 
-def _object_code(text: ModuleText, target: Target) -> bytes:
+def object_of(text: ModuleText, target: Target) -> bytes:
     """Return the object code of a module, made in a context of its own: others may be compiled meanwhile."""
     context = llvm.create_context()
     machine = target_machine(target)
@@ -115,7 +102,7 @@ def object_code(text: str, target: Target, *, is_vectorized: bool = False) -> by
     """Return the object file of a module for any target, also one that cannot run here."""
     with compiling:
         initialize(target)
-        return _object_code(ModuleText(text, is_vectorized), target)
+        return object_of(ModuleText(text, is_vectorized), target)
 
 
 def assembly(text: str, target: Target, *, is_vectorized: bool = False) -> str:

@@ -1,0 +1,174 @@
+"""A process that compiles for this one: LLVM, and what it holds while it compiles, is never in this one's memory.
+
+LLVM takes 70 MB of the process that it is loaded into, 100 while it compiles for a model, and gives next to nothing of
+that back. A process of its own gives all back: it ends where it has had nothing to do for three seconds. It starts
+while this process still reads the model.
+
+Where there is none, this process compiles: one whose interpreter is not known (an embedding program, a frozen one), one
+that has loaded llvmlite anyway, and wherever starting the other one or talking to it fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from socket import MSG_NOSIGNAL, socket, socketpair
+
+from ort_core.cpu.codegen.machine_code.compiler_frames import (
+    ANSWER,
+    ASK_HOST,
+    COMPILE,
+    COMPILE_VECTORIZED,
+    SET_TARGET,
+    OutOfStep,
+    read_frame,
+    write_frame,
+)
+from ort_core.cpu.codegen.machine_code.module_text import ModuleText
+from ort_core.cpu.codegen.machine_code.target import Target, target_of
+from ort_core.cpu.codegen.machine_code.target_setting import setting_key
+from ort_core.plugin import Rejection, environment_value
+
+_PROGRAM = """
+import os, sys
+for name in os.listdir("/proc/self/fd"):
+    if int(name) > 2:
+        try:
+            os.close(int(name))
+        except OSError:
+            pass
+sys.path[:] = {path!r}
+try:
+    from ort_core.cpu.codegen.machine_code.compiler_worker import serve
+except ImportError:
+    sys.exit(1)
+serve(0)
+"""
+"""It keeps no file of this process open, and says nothing where its path alone does not find all modules."""
+
+
+class CompilerProcess:
+    """One that runs; whoever uses it holds ``compiling``."""
+
+    def __init__(self, process: int, channel: socket) -> None:
+        self.owner, self.setting = os.getpid(), setting_key()
+        self._process, self._channel = process, channel
+
+    def host(self) -> Target:
+        """Return what ``llvm_targets.host_target`` returns there.
+
+        Raises:
+            OSError: the process has ended, or could not tell.
+        """
+        self._write(ASK_HOST, 0, b"")
+        kind, _, content = read_frame(self._channel.fileno())
+        if kind != ANSWER:
+            raise OutOfStep(content.decode())
+        triple, cpu, features, compiler = json.loads(content)
+        return target_of(triple, cpu, features, compiler)
+
+    def object_codes(self, texts: Iterable[ModuleText], target: Target, num_threads: int) -> list[bytes]:
+        """Return the object code of modules; while one is written here, those before it are compiled there.
+
+        Raises:
+            OSError: the process has ended.
+            RuntimeError: a text is no valid LLVM IR; a bug of a generator.
+        """
+        facts = [target.triple, target.cpu, target.features, target.compiler, num_threads]
+        self._write(SET_TARGET, 0, json.dumps(facts).encode())
+        count = 0
+        for count, each in enumerate(texts, 1):
+            self._write(COMPILE_VECTORIZED if each.is_vectorized else COMPILE, count, each.text.encode())
+        answers = sorted(self._answers(count))
+        refused = [content.decode() for _, kind, content in answers if kind != ANSWER]
+        if refused:
+            raise RuntimeError(refused[0])
+        return [content for _, _, content in answers]
+
+    def _answers(self, count: int) -> list[tuple[int, int, bytes]]:
+        frames = [read_frame(self._channel.fileno()) for _ in range(count)]
+        return [(number, kind, content) for kind, number, content in frames]
+
+    def _write(self, kind: int, number: int, content: bytes) -> None:
+        write_frame(lambda part: self._channel.send(part, MSG_NOSIGNAL), kind, number, content)
+
+    def has_ended(self) -> bool:
+        """Return whether it ended by itself."""
+        try:
+            return os.waitpid(self._process, os.WNOHANG)[0] != 0
+        except ChildProcessError:  # somebody who waits for any child was first
+            return True
+
+    def close(self) -> None:
+        """Let it end; what it compiles meanwhile is lost."""
+        self._channel.close()
+        if self.owner == os.getpid():  # a forked child has but a copy of the socket
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._process, 0)
+
+
+class _Running:
+    """The compiler of this process, ``None`` where there is none now."""
+
+    process: CompilerProcess | None = None
+    refusal: Rejection | None = None
+
+
+_running = _Running()
+
+
+def compiler_process() -> CompilerProcess | Rejection:
+    """Return the process that compiles for this one, started if there is none; its caller holds ``compiling``."""
+    refusal = _refusal()
+    if refusal is not None:
+        return refusal
+    known = _running.process
+    if known is not None and known.owner == os.getpid() and known.setting == setting_key() and not known.has_ended():
+        return known
+    give_up()
+    try:
+        _running.process = _started()
+    except OSError as error:
+        _running.refusal = Rejection(f"no process could be started: {error}")
+        return _running.refusal
+    return _running.process
+
+
+def give_up() -> None:
+    """End the process that compiles, if there is one: it said what it should not, or nobody knows where it is."""
+    known, _running.process = _running.process, None
+    if known is not None:
+        known.close()
+
+
+def _refusal() -> Rejection | None:
+    if not (environment_value("ORT_COMPILER_PROCESS") and environment_value("ORT_SHORT_CUTS")):
+        return Rejection("it is switched off")
+    if "llvmlite.binding" in sys.modules:
+        return Rejection("LLVM is in this process anyway")
+    if getattr(sys, "frozen", False) or not os.path.basename(sys.executable or "").startswith("python"):
+        return Rejection(f"{sys.executable!r} is no interpreter of Python")
+    return _running.refusal
+
+
+def _started() -> CompilerProcess:
+    ours, theirs = socketpair()
+    with theirs:
+        path = [os.path.abspath(each) for each in sys.path]
+        flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
+        if sys.pycache_prefix:
+            flags += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
+        command = [sys.executable, *flags, "-c", _PROGRAM.format(path=path)]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        ]
+        try:
+            process = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setpgroup=0)
+        except BaseException:
+            ours.close()
+            raise
+    return CompilerProcess(process, ours)
