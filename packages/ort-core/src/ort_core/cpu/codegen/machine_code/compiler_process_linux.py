@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from socket import MSG_NOSIGNAL, socket, socketpair
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, socket, socketpair
 
 from ort_core.cpu.codegen.machine_code.compiler_frames import (
     ANSWER,
@@ -32,8 +32,13 @@ from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.cpu.codegen.machine_code.target_setting import setting_key
 from ort_core.plugin import Rejection, environment_value
 
+_PROCESS_NBYTES = 8  # of the number that the starter tells
 _PROGRAM = """
 import os, sys
+process = os.fork()
+if process:
+    os.write(0, process.to_bytes({nbytes}, "little"))
+    os._exit(0)
 for name in os.listdir("/proc/self/fd"):
     if int(name) > 2:
         try:
@@ -47,15 +52,40 @@ except ImportError:
     sys.exit(1)
 serve(0)
 """
-"""It keeps no file of this process open, and says nothing where its path alone does not find all modules."""
+"""What is started only starts the one that compiles, so that no program waits for, or meets, a child that ended later.
+
+It keeps no file of this process open, and says nothing where its path alone does not find all modules.
+"""
 
 
 class CompilerProcess:
     """One that runs; whoever uses it holds ``compiling``."""
 
-    def __init__(self, process: int, channel: socket) -> None:
+    def __init__(self, starter: int, channel: socket) -> None:
         self.owner, self.setting = os.getpid(), setting_key()
-        self._process, self._channel = process, channel
+        self._starter: int | None = starter  # until it has told which process it started
+        self._channel = channel
+        self._process = 0
+
+    def process(self) -> int:
+        """Return the number of the process that compiles.
+
+        Raises:
+            OSError: none was started.
+        """
+        if self._starter is not None:
+            told = self._channel.recv(_PROCESS_NBYTES, MSG_WAITALL)
+            self._wait_for_starter()
+            if len(told) < _PROCESS_NBYTES:
+                raise OutOfStep("none was started")
+            self._process = int.from_bytes(told, "little")
+        return self._process
+
+    def _wait_for_starter(self) -> None:
+        starter, self._starter = self._starter, None
+        if starter is not None and self.owner == os.getpid():  # a forked child has but a copy of the socket
+            with contextlib.suppress(ChildProcessError):  # somebody who waits for any child was first
+                os.waitpid(starter, 0)
 
     def host(self) -> Target:
         """Return what ``llvm_targets.host_target`` returns there.
@@ -63,6 +93,7 @@ class CompilerProcess:
         Raises:
             OSError: the process has ended, or could not tell.
         """
+        self.process()
         self._write(ASK_HOST, 0, b"")
         kind, _, content = read_frame(self._channel.fileno())
         if kind != ANSWER:
@@ -77,6 +108,7 @@ class CompilerProcess:
             OSError: the process has ended.
             RuntimeError: a text is no valid LLVM IR; a bug of a generator.
         """
+        self.process()
         facts = [target.triple, target.cpu, target.features, target.compiler, num_threads]
         self._write(SET_TARGET, 0, json.dumps(facts).encode())
         count = 0
@@ -96,18 +128,21 @@ class CompilerProcess:
         write_frame(lambda part: self._channel.send(part, MSG_NOSIGNAL), kind, number, content)
 
     def has_ended(self) -> bool:
-        """Return whether it ended by itself."""
+        """Return whether it ended by itself, or says what nobody asked."""
+        if self._starter is not None:
+            return False
         try:
-            return os.waitpid(self._process, os.WNOHANG)[0] != 0
-        except ChildProcessError:  # somebody who waits for any child was first
+            self._channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
             return True
+        return True
 
     def close(self) -> None:
         """Let it end; what it compiles meanwhile is lost."""
         self._channel.close()
-        if self.owner == os.getpid():  # a forked child has but a copy of the socket
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self._process, 0)
+        self._wait_for_starter()
 
 
 class _Running:
@@ -161,14 +196,14 @@ def _started() -> CompilerProcess:
         flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]
         if sys.pycache_prefix:
             flags += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
-        command = [sys.executable, *flags, "-c", _PROGRAM.format(path=path)]
+        command = [sys.executable, *flags, "-c", _PROGRAM.format(path=path, nbytes=_PROCESS_NBYTES)]
         actions = [
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
             (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         ]
         try:
-            process = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setpgroup=0)
+            starter = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setpgroup=0)
         except BaseException:
             ours.close()
             raise
-    return CompilerProcess(process, ours)
+    return CompilerProcess(starter, ours)
