@@ -21,8 +21,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 TRUTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "exp2_of_negative": np.exp2,
-    "expm1_of_negative": np.expm1, "log1p_of_fraction": np.log1p,
+    "exp": np.exp, "exp_of_negative": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf,
+    "exp2_of_negative": np.exp2, "expm1_of_negative": np.expm1, "log1p_of_fraction": np.log1p,
 }  # fmt: skip
 
 

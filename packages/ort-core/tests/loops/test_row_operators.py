@@ -34,12 +34,13 @@ def test_softmax_is_each_elements_share_of_the_powers() -> None:
 
 
 def test_a_row_that_is_masked_whole_is_zero_and_one_with_nan_is_nan() -> None:
-    x = rows(4, 9)
+    x = rows(5, 9)
     x[0], x[1, :5], x[2, 3] = -np.inf, -np.inf, np.nan
+    x[4], x[4, 7] = -np.inf, np.nan
     powers = np.exp(x[[1, 3]].astype(np.float64))
     (found,) = evaluate_rows([operators.masked_softmax(X)], [x])
     assert not found[0].any()
-    assert np.isnan(found[2]).all()
+    assert np.isnan(found[[2, 4]]).all()
     np.testing.assert_allclose(found[[1, 3]], powers / powers.sum(-1, keepdims=True), 1e-5, 1e-6)
 
 

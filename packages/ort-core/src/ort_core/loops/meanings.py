@@ -202,7 +202,7 @@ def _fast_gelu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 
 def _softplus(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
-    return maximum(x, 0.0) + polynomials.log1p_of_fraction(polynomials.exp(-unary("abs", x)))
+    return maximum(x, 0.0) + polynomials.log1p_of_fraction(polynomials.exp_of_negative(-unary("abs", x)))
 
 
 def _softsign(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
@@ -215,7 +215,7 @@ def _mish(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejectio
     Below 0 it is ``w (w + 2) / (w (w + 2) + 2)``, above ``(1 + 2 w) / (1 + 2 w + 2 w**2)``.
     """
     (x,) = inputs
-    w = polynomials.exp(-unary("abs", x))
+    w = polynomials.exp_of_negative(-unary("abs", x))
     is_below, twice = binary("lt", x, 0.0), w + w
     above = select(is_below, fma(w, w, twice), twice + 1.0)
     return x * (above / (above + select(is_below, 2.0, twice * w)))

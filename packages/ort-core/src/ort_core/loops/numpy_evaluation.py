@@ -22,6 +22,8 @@ _UNARY: dict[str, Callable[..., np.ndarray]] = {
     "trunc": np.trunc, "not": np.invert, "is_nan": np.isnan,
 }  # fmt: skip
 
+_EXTREMES = {"row_max": np.maximum, "row_min": np.minimum, "row_peak": np.fmax}
+
 
 def evaluate(root: Scalar, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """Return the elements of an expression over inputs that broadcast with each other.
@@ -111,7 +113,7 @@ def _reduced(operation: str, value: np.ndarray, length: int, dtype: DataType) ->
     if operation in ("row_sum", "row_prod"):
         reduce = np.sum if operation == "row_sum" else np.prod
         return np.asarray(reduce(rows, axis=-1, keepdims=True, dtype=np.float64 if dtype.is_float else value.dtype))
-    extreme = np.maximum.reduce if operation == "row_max" else np.minimum.reduce
+    extreme = _EXTREMES[operation].reduce
     initial = neutral_value(operation.removeprefix("row_"), dtype)
     return np.asarray(extreme(rows, axis=-1, keepdims=True, initial=initial))
 

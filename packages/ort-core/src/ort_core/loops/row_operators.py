@@ -1,6 +1,6 @@
 """What operators compute of a row: softmax, normalizations and reductions, once, for all compilers.
 
-    softmax(x) = e / row_sum(e)      e = exp(x - row_max(x))
+    softmax(x) = e / row_sum(e)      e = exp(x - row_peak(x))
 
 A row is what an operator reduces: its last axis, or any others. Compilers walk each row as ``rows.scheduled`` says, or
 make a step of each reduction where rows do not lie in memory as such. The numpy kernels do not read these formulas:
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.loops import polynomials
-from ort_core.loops.rows import row_length, row_max, row_mean, row_min, row_prod, row_sum
+from ort_core.loops.rows import row_length, row_max, row_mean, row_min, row_peak, row_prod, row_sum
 from ort_core.loops.scalar import Scalar, binary, cast, integer_range, lift, maximum, minimum, select, unary
 
 Function = Callable[[Scalar], Scalar]
@@ -31,6 +31,7 @@ class RowFunctions:
 
     exp: Function = polynomials.exp
     log: Function = polynomials.log
+    exp_of_negative: Function = polynomials.exp_of_negative
 
 
 POLYNOMIALS = RowFunctions()
@@ -38,22 +39,22 @@ POLYNOMIALS = RowFunctions()
 
 def softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
     """Softmax: what each element is of the sum, as powers of e."""
-    e = functions.exp(x - row_max(x))
+    e = functions.exp_of_negative(x - row_peak(x))
     return e * (1.0 / row_sum(e))
 
 
 def log_softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
     """LogSoftmax: the logarithm of softmax, without its roundings to zero."""
-    shifted = x - row_max(x)
-    return shifted - functions.log(row_sum(functions.exp(shifted)))
+    shifted = x - row_peak(x)
+    return shifted - functions.log(row_sum(functions.exp_of_negative(shifted)))
 
 
 def masked_softmax(x: Scalar, functions: RowFunctions = POLYNOMIALS) -> Scalar:
     """Softmax of attention: a row of which every element is masked by minus infinity is zero."""
-    largest = row_max(x)
-    e = functions.exp(x - select(binary("eq", largest, float("-inf")), 0.0, largest))
+    largest = row_peak(x)
+    e = functions.exp_of_negative(x - select(binary("eq", largest, float("-inf")), 0.0, largest))
     total = row_sum(e)
-    return e * select(binary("gt", total, 0.0), 1.0 / total, 0.0)
+    return e * select(binary("eq", total, 0.0), 0.0, 1.0 / total)
 
 
 @frozen
@@ -223,6 +224,6 @@ def _saturated(total: Scalar, dtype: DataType) -> Scalar:
 
 def _log_sum_exp(x: Scalar, functions: RowFunctions) -> Scalar:
     """An infinite maximum is taken as 0: infinity less itself would be NaN."""
-    largest = row_max(x)
+    largest = row_peak(x)
     shift = select(binary("eq", unary("abs", largest), float("inf")), lift(0.0, x.dtype), largest)
     return functions.log(row_sum(functions.exp(x - shift))) + shift

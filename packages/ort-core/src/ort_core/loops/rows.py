@@ -52,6 +52,14 @@ def row_max(x: Scalar) -> Scalar:
     return Scalar("row_max", x.dtype, (x,))
 
 
+def row_peak(x: Scalar) -> Scalar:
+    """``row_max`` for those to whom a NaN in the row comes in other ways, too: it may be one or be left out.
+
+    Of vectors this is an instruction for each; to pass NaN on takes four.
+    """
+    return Scalar("row_peak", x.dtype, (x,))
+
+
 def row_min(x: Scalar) -> Scalar:
     """The smallest ``x`` of the row, NaN if one is; the largest number of the type for a row without elements."""
     return Scalar("row_min", x.dtype, (x,))
@@ -75,10 +83,8 @@ def neutral_value(kind: str, dtype: DataType) -> float | int:
         return int(kind == "prod")
     if dtype is DataType.BOOL:
         return int(kind == "min")
-    if dtype.is_float:
-        return -math.inf if kind == "max" else math.inf
-    low, high = integer_range(dtype)
-    return low if kind == "max" else high
+    least, most = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
+    return most if kind == "min" else least
 
 
 def reads_rows(root: Scalar) -> bool:

@@ -14,7 +14,7 @@ from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-ROW_REDUCTIONS = frozenset({"row_sum", "row_prod", "row_max", "row_min"})
+ROW_REDUCTIONS = frozenset({"row_sum", "row_prod", "row_max", "row_min", "row_peak"})
 KEPT_TEXTS = 256  # of expressions: layers share theirs, and ask for the text again and again; some 10 KB each
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         erf,
         exp,
         exp2_of_negative,
+        exp_of_negative,
         expm1_of_negative,
         log,
         log1p_of_fraction,
@@ -90,12 +91,13 @@ __all__ = [
     "SUPPORTED", "THREADS_PER_BLOCK", "ElementMeaning", "InputLayout", "Normalized", "OpMeaning", "PrintedExpression",
     "PrintedKernel", "RowAccess", "RowFunctions", "RowMeaning", "RowPass", "RowReduction", "RowSchedule", "Scalar",
     "binary", "bitcast", "cast", "converted", "cuda_schedule", "element", "erf", "evaluate", "evaluate_rows", "exp",
-    "exp2_of_negative", "expm1_of_negative", "fma", "integer_range", "is_of_row", "lift", "log", "log1p_of_fraction",
-    "log_softmax", "lp_normalized", "masked_softmax", "maximum", "mean_variance_normalized", "meaning_of", "minimum",
-    "neutral_value", "normalized", "normalizer", "operations", "packed", "print_elementwise_kernel", "print_expression",
-    "print_row_kernel", "print_rows", "reads_rows", "rebuilt", "reduction_of", "row_blocks", "row_length", "row_max",
-    "row_mean", "row_min", "row_prod", "row_sum", "row_value", "row_values", "scheduled", "select", "sigmoid",
-    "softmax", "structure", "substitute", "tanh", "unary", "unpacked", "value_range",
+    "exp2_of_negative", "exp_of_negative", "expm1_of_negative", "fma", "integer_range", "is_of_row", "lift", "log",
+    "log1p_of_fraction", "log_softmax", "lp_normalized", "masked_softmax", "maximum", "mean_variance_normalized",
+    "meaning_of", "minimum", "neutral_value", "normalized", "normalizer", "operations", "packed",
+    "print_elementwise_kernel", "print_expression", "print_row_kernel", "print_rows", "reads_rows", "rebuilt",
+    "reduction_of", "row_blocks", "row_length", "row_max", "row_mean", "row_min", "row_prod", "row_sum", "row_value",
+    "row_values", "scheduled", "select", "sigmoid", "softmax", "structure", "substitute", "tanh", "unary", "unpacked",
+    "value_range",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -112,8 +114,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.loops.meanings": ("MEANINGS", "SUPPORTED", "ElementMeaning", "meaning_of"),
         "ort_core.loops.numpy_evaluation": ("evaluate", "evaluate_rows"),
         "ort_core.loops.polynomials": (
-            "MAX_ULP", "erf", "exp", "exp2_of_negative", "expm1_of_negative", "log", "log1p_of_fraction", "sigmoid",
-            "tanh",
+            "MAX_ULP", "erf", "exp", "exp2_of_negative", "exp_of_negative", "expm1_of_negative", "log",
+            "log1p_of_fraction", "sigmoid", "tanh",
         ),
         "ort_core.loops.row_operators": (
             "REDUCTIONS", "Normalized", "RowFunctions", "log_softmax", "lp_normalized", "masked_softmax",

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import RowFunctions, Scalar, binary, cast, exp, log, select, unary
+from ort_core.plugin.loops import RowFunctions, Scalar, binary, cast, exp, exp_of_negative, log, select, unary
 
 DoubleMeaning = Callable[[Sequence[Scalar], Mapping[str, object]], Scalar | Rejection]
 
@@ -23,12 +23,17 @@ def exponential(x: Scalar) -> Scalar:
     return unary("exp", x) if x.dtype is DataType.DOUBLE else exp(x)
 
 
+def falling_exponential(x: Scalar) -> Scalar:
+    """``e**x`` of float32 or float64 that are not above 0."""
+    return unary("exp", x) if x.dtype is DataType.DOUBLE else exp_of_negative(x)
+
+
 def logarithm(x: Scalar) -> Scalar:
     """The natural logarithm of float32 or float64."""
     return unary("log", x) if x.dtype is DataType.DOUBLE else log(x)
 
 
-ROW_FUNCTIONS = RowFunctions(exponential, logarithm)
+ROW_FUNCTIONS = RowFunctions(exponential, logarithm, falling_exponential)
 
 
 def _number(attributes: Mapping[str, object], name: str, default: float) -> float:

@@ -6,7 +6,7 @@ derived values are computed between passes. ``row_value(0)`` is the length of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.addresses import strided_offset
@@ -27,10 +27,27 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
 from ort_core.cpu.codegen.nests.places import each_place
 from ort_core.cpu.codegen.nests.repeated_work import repeats_work
 from ort_core.plugin.ir import DataType, KnownDim
-from ort_core.plugin.loops import RowPass, RowReduction, element, maximum, minimum, neutral_value, structure
+from ort_core.plugin.loops import (
+    RowPass,
+    RowReduction,
+    Scalar,
+    binary,
+    element,
+    maximum,
+    minimum,
+    neutral_value,
+    select,
+    structure,
+)
 
 _MOST_VECTORS = 4  # of float32, of a row that is kept in registers, each perhaps with what three operands make of it
 _ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
+
+JOINED: Mapping[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": maximum, "min": minimum,
+    "peak": lambda a, b: select(binary("gt", a, b), a, b),
+}  # fmt: skip
+"""What two parts of a row are together, by the kind of the reduction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +267,7 @@ class _RowPrinter:
 
     def _joined(self, kind: str, left: IRValue, right: IRValue, width: int) -> IRValue:
         a, b = element(0, self._nest.dtype), element(1, self._nest.dtype)
-        joined = {"sum": a + b, "prod": a * b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
+        joined = JOINED[kind](a, b)
         return ScalarPrinter(self._emitter, width, lambda index: (left, right)[index]).print(joined)
 
     def _printer(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ort_core.cpu.codegen.nests.along_nests import AlongNest, along_kernel
 from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
 from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
+from ort_core.cpu.codegen.nests.row_nests import JOINED
 from ort_core.cpu.lowering.broadcasting import known_strides
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, order_of
@@ -26,8 +27,6 @@ from ort_core.plugin.loops import (
     binary,
     cast,
     element,
-    maximum,
-    minimum,
     neutral_value,
     row_value,
     select,
@@ -77,11 +76,6 @@ def store_operand(
 def kept_shape(shape: Sequence[KnownDim], axes: Sequence[int]) -> tuple[KnownDim, ...]:
     """Return a shape with the given axes reduced to size 1."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-
-
-_JOIN: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
-    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": maximum, "min": minimum,
-}  # fmt: skip
 
 
 def reduce_operand(
@@ -255,9 +249,9 @@ def _fold(
     count = cast(row_value(COUNT, I64), dtype)
     result = after(state, count) if after is not None else state
     place = target or lowering.new_view(result.dtype, final)
-    update = _JOIN[kind](state, element(0, dtype))
+    update = JOINED[kind](state, element(0, dtype))
     initial = ((dtype, neutral_value(kind, dtype)),)
-    join = _JOIN[kind](state, row_value(STATES + 1, dtype))
+    join = JOINED[kind](state, row_value(STATES + 1, dtype))
     reduced_by_states(
         lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators, (join,)
     )
