@@ -221,6 +221,32 @@ def test_quantized_arithmetic_equals_onnxruntime(op_type: str, dtype: type) -> N
     check(model, {"a": images(3, 5, 19, dtype=dtype), "b": images(19, dtype=dtype)}, "approximate")
 
 
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8], ids=lambda d: d.__name__)
+def test_quantized_arithmetic_of_all_bytes_is_the_nearest_number_of_the_grid(op_type: str, dtype: type) -> None:
+    """Of every pair of bytes, by scales far apart, against float64."""
+    least = np.iinfo(dtype).min
+    bytes_ = np.arange(least, least + 256).astype(dtype)
+    names = ["a", "a_s", "a_z", "b", "b_s", "b_z", "y_s", "y_z"]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    node = N(op_type, names, ["y"], domain="com.microsoft")
+    for scales, zeros in [
+        ((0.03, 0.02, 0.05), (5, 7, 9)),
+        ((1e-3, 40.0, 0.7), (0, 100, 3)),
+        ((5.0, 0.1, 1e-2), (1, 2, 0)),
+    ]:
+        constants = {}
+        for name, scale_, zero in zip("aby", scales, zeros, strict=True):
+            constants |= grid(name, scale_, zero, dtype)
+        model = model_of([node], {"a": (kind, ["N", 1]), "b": (kind, ["M"])}, {"y": kind}, constants)
+        (found,) = ort.InferenceSession(model.SerializeToString()).run(None, {"a": bytes_[:, None], "b": bytes_})
+        wide = [np.float32(scale_).astype(np.float64) for scale_ in scales]
+        left, right = ((bytes_.astype(np.float64) - zero) * by for zero, by in zip(zeros[:2], wide[:2], strict=True))
+        real = (left[:, None] + right if op_type == "QLinearAdd" else left[:, None] * right) / wide[2] + zeros[2]
+        limited = np.clip(real, least, least + 255)
+        assert np.abs(found - limited).max() <= 0.5 + 1e-3
+
+
 @pytest.mark.parametrize("op_type", ["QLinearLeakyRelu", "QLinearSigmoid"])
 def test_quantized_activation_equals_onnxruntime(op_type: str) -> None:
     constants = {**grid("x", 0.05, 120), **grid("y", 0.02, 9)}

@@ -62,11 +62,14 @@ def dequantized(lowering: Lowering, state: FusionState, value: Scalar, grid: Gri
 
     Scales are operands, not constants of the expression: so layers that differ only in them share their code.
     """
+    return dequantized_levels(lowering, state, value, grid) * state.add(float_constant(lowering, grid.scale))
+
+
+def dequantized_levels(lowering: Lowering, state: FusionState, value: Scalar, grid: Grid) -> Scalar:
+    """Return ``value - zero_point`` as float32."""
     if grid.dtype is DataType.INT32:
-        real = cast(value - grid.zero_point if grid.zero_point else value, F32)
-    else:
-        real = _less_zero_point(lowering, state, value, grid) if grid.zero_point else as_float(value)
-    return real * state.add(float_constant(lowering, grid.scale))
+        return cast(value - grid.zero_point if grid.zero_point else value, F32)
+    return _less_zero_point(lowering, state, value, grid) if grid.zero_point else as_float(value)
 
 
 def _less_zero_point(lowering: Lowering, state: FusionState, value: Scalar, grid: Grid) -> Scalar:
