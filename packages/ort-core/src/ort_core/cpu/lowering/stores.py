@@ -10,6 +10,7 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     DENSE,
     MOST_SKIPPED,
+    OPEN,
     PERIODS,
     PITCHED,
     REPEATED,
@@ -42,6 +43,7 @@ from ort_core.cpu.lowering.views import (
     collapse,
     count_of,
     dense_strides,
+    is_open,
     moved_nbytes,
 )
 from ort_core.plugin import frozen
@@ -349,6 +351,8 @@ def _nest_input(view: View, step: KnownDim) -> NestInput:
     """Return how the innermost loop steps through a view."""
     if step in (0, 1):
         return NestInput(view.dtype, BROADCAST if step == 0 else DENSE)
+    if is_open(step):
+        return NestInput(view.dtype, OPEN)
     is_small = isinstance(step, int) and 1 < step <= MOST_SKIPPED
     return NestInput(view.dtype, STRIDED, step if is_small and isinstance(step, int) else 0)
 

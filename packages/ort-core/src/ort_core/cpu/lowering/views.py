@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import frozen
-from ort_core.plugin.ir import DataType, KnownDim, maximum, minimum
+from ort_core.plugin.ir import Call, DataType, KnownDim, SymbolicDim, maximum, minimum
 
 _SHAPES = 4096  # remembered with their strides and counts: layers share a few, and products of symbols take long
 _ITEMSIZES = {dtype: max(1, dtype.bits // 8) for dtype in DataType}
@@ -163,6 +163,14 @@ def run_time_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, .
     for size, stride, wanted in zip(view.shape, view.strides, shape[len(strides) :]):
         strides.append(stride if size == wanted else stride * minimum(size - 1, 1))
     return tuple(strides)
+
+
+def is_open(stride: KnownDim) -> bool:
+    """Return whether a stride is 0 or 1, which only a run tells: what ``run_time_strides`` gives of a dense axis."""
+    if not isinstance(stride, SymbolicDim) or not stride.is_atom:
+        return False
+    atom = stride.terms[0][0][0][0]
+    return isinstance(atom, Call) and atom.function == "min" and 1 in atom.arguments
 
 
 def collapse(

@@ -23,7 +23,8 @@ from ort_core.plugin.loops import Scalar, operations, structure
 
 KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
-BROADCAST, DENSE, STRIDED, REPEATED, PITCHED, TILED = range(6)
+BROADCAST, DENSE, STRIDED, REPEATED, PITCHED, TILED, OPEN = range(7)
+_PLAIN = (BROADCAST, DENSE, STRIDED, OPEN)
 PERIODS = (2, 4, 8)  # sizes of short rows that are walked as one long row
 MOST_SKIPPED = 4  # strides up to it are loaded whole
 _MOST_HALVED = 16  # operations of a result
@@ -34,8 +35,9 @@ _LEAST_MASKED = 8  # lanes of AVX; smaller vector units have no masks: LLVM writ
 class NestInput:
     """An operand: its element type and how the innermost loop steps through it.
 
-    ``step`` is the stride of a STRIDED one where that is known to be two or a few more elements, else 0. Of short rows
-    of ``period`` elements that are walked as one, an operand may be REPEATED (an element for each), PITCHED (as well, a
+    ``step`` is the stride of a STRIDED one where that is known to be two or a few more elements, else 0. The stride of
+    an OPEN one is 0 or 1, which only a run tells: it is one element for the whole row, or dense. Of short rows of
+    ``period`` elements that are walked as one, an operand may be REPEATED (an element for each), PITCHED (as well, a
     stride apart) or TILED (the same for each).
     """
 
@@ -147,16 +149,24 @@ def _inner_loops(
         if n.inner == BROADCAST
     }
 
+    widest = _lanes_of(nest, target)
+    opened = {
+        i: _open_row(emitter, in_rows[i], inner_strides[i], n.dtype, widest)
+        for i, n in enumerate(nest.inputs) if n.inner == OPEN
+    }  # fmt: skip
+
     def compute(j: IRValue, width: int, mask: IRValue | None = None) -> None:
         loaded = {i: emitter.splat(value, width) for i, value in fixed.items()}
 
         def read(index: int) -> IRValue:
             if index not in loaded:
-                entry, row = nest.inputs[index], in_rows[index]
+                entry, row, at = nest.inputs[index], in_rows[index], j
+                if index in opened:
+                    row, at = opened[index], emitter.mul(j, inner_strides[index])
                 if mask is not None:
-                    loaded[index] = load_vector(emitter, emitter.element(row, j), width, mask)
-                elif entry.inner == DENSE:
-                    loaded[index] = load_element(emitter, row, j, entry.dtype, width)
+                    loaded[index] = load_vector(emitter, emitter.element(row, at), width, mask)
+                elif entry.inner in (DENSE, OPEN):
+                    loaded[index] = load_element(emitter, row, at, entry.dtype, width)
                 elif entry.inner in (REPEATED, PITCHED, TILED):
                     loaded[index] = _load_periodic(emitter, row, j, inner_strides[index], entry, width)
                 elif entry.step and width > 1:
@@ -176,7 +186,6 @@ def _inner_loops(
             else:
                 store_element(emitter, value, row, j, dtype, width)
 
-    widest = _lanes_of(nest, target)
     skips = any(entry.step for entry in nest.inputs)
     end = emitter.sub(stop, 1) if skips else stop  # what is skipped behind an element lies in front of another one
     whole = emitter.sub(end, emitter.urem(emitter.sub(end, start), widest))
@@ -192,6 +201,13 @@ def _inner_loops(
     else:
         with emitter.loop(whole, stop, unroll=False, hint="j") as j:
             compute(j, 1)
+
+
+def _open_row(emitter: Emitter, row: IRValue, stride: IRValue, dtype: DataType, width: int) -> IRValue:
+    """Return where a vector is loaded of a row whose stride is 0 or 1: of the row, or of copies of its one element."""
+    first = emitter.load(STORED[dtype], emitter.element(row, 0, STORED[dtype]), natural_alignment(dtype))
+    copies = emitter.variable(vector_type(width, STORED[dtype]), emitter.splat(first, width), "copies")
+    return emitter.select(emitter.compare("eq", stride, 0), copies, row)
 
 
 def in_halves(
@@ -250,7 +266,7 @@ def _lanes_of(nest: ElementwiseNest, target: Target) -> int:
 
 def _has_halves(nest: ElementwiseNest) -> bool:
     """Return whether rows end in halves of a vector: each half is the expression once more, for LLVM to compile."""
-    is_plain = all(entry.inner <= STRIDED and not entry.step for entry in nest.inputs) and not nest.out_period
+    is_plain = all(entry.inner in _PLAIN and not entry.step for entry in nest.inputs) and not nest.out_period
     return is_plain and nest.rank > 1 and sum(operations(root) for root, _ in nest.outputs) <= _MOST_HALVED
 
 
@@ -258,7 +274,7 @@ def _is_masked(nest: ElementwiseNest, target: Target) -> bool:
     """Return whether a mask cuts off the last vector of a row."""
     dtypes = [dtype for _, dtype in nest.outputs]
     dtypes += [entry.dtype for entry in nest.inputs if entry.inner != BROADCAST]
-    is_plain = all(entry.inner in (BROADCAST, DENSE) for entry in nest.inputs) and not nest.out_period
+    is_plain = all(entry.inner in (BROADCAST, DENSE, OPEN) for entry in nest.inputs) and not nest.out_period
     return is_plain and has_masks(target, dtypes)
 
 
