@@ -103,3 +103,13 @@ def test_quantized_parameters_are_compiled_in(kind: str) -> None:
     x = random.standard_normal((2, CHANNELS, 5)).astype(np.float32)
     assert_close(session.run(None, {"x": x})[0], expected(x, numbers))
     assert is_native(session)
+
+
+def test_channels_that_only_a_run_counts_are_read_as_those_of_the_statistics():
+    constants = parameters()
+    session = session_of([normalization()], ["N", "C", "H", "W"], constants)
+    assert is_native(session)
+    x = np.random.default_rng(5).standard_normal((2, CHANNELS, 9, 11)).astype(np.float32)
+    assert_close(session.run(None, {"x": x})[0], expected(x, constants))
+    with pytest.raises(ort.OrtError):
+        session.run(None, {"x": x[:, :-1]})

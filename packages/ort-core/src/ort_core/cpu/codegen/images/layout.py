@@ -91,7 +91,7 @@ def channels_first_kernel(
     return [_transpose(name, channels, pitch or channels, target, bits, is_to_last=False)]
 
 
-def _square_of(bits: int, target: Target) -> Lanes:
+def square_of(bits: int, target: Target) -> Lanes:
     """Return a whole vector of as many elements as a square has rows: of bytes, those of the smallest registers."""
     if bits == 32:
         return Lanes(target.lanes, target.lanes)
@@ -100,7 +100,7 @@ def _square_of(bits: int, target: Target) -> Lanes:
 
 
 def _transpose(name: str, channels: int, pitch: int, target: Target, bits: int, *, is_to_last: bool) -> Emitter:
-    emitter, whole = kernel_emitter(name), _square_of(bits, target)
+    emitter, whole = kernel_emitter(name), square_of(bits, target)
     lanes, element = whole.width, whole.element
     args, at = emitter.parameter("args"), TRANSPOSE_ARGUMENTS
     batch, height, width = (emitter.argument(args, i) for i in (at.batch, at.height, at.width))
@@ -281,7 +281,7 @@ def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter
     with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
         pixel = emitter.minimum(block, final)
         near, far = emitter.element(x, pixel), position(emitter, y, [(pixel, channels)])
-        _squares(emitter, channels, channels, _square_of(32, target), near, far, plane, is_to_last=True)
+        _squares(emitter, channels, channels, square_of(32, target), near, far, plane, is_to_last=True)
     return emitter
 
 

@@ -13,6 +13,7 @@ from ort_core.cpu.codegen.images.layout import (
     pad_kernel,
     padded_channels_last_kernel,
 )
+from ort_core.cpu.codegen.images.turned_matrices import turned_matrices_kernel
 from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
 from ort_core.cpu.lowering.steps import Argument, KernelText, Operators, pointer
@@ -223,7 +224,7 @@ def emit_turned(
         return False
     batch, between = (sizes[0], steps[0]) if len(sizes) == 3 else (1, 0)
     (rows, columns), (down, right) = sizes[-2:], steps[-2:]
-    if down != 1 or 1 in (rows, columns):
+    if down != 1 or right == 0 or 1 in (rows, columns):
         return False
     count = count_of(sizes)
     if isinstance(columns, int) and not _is_short(rows):
@@ -234,7 +235,17 @@ def emit_turned(
         places = [batch, 1, columns, 0, columns, count_of((rows, columns)), 0, between]
         _emit_turn(lowering, source, target, rows, places, count, operators, to_last=False)
         return True
-    return False
+    if _is_short(rows) or _is_short(columns):
+        return False
+    bits, machine = source.dtype.bits, lowering.target
+    kernel = kernel_text(
+        "turned", f"{bits}", lambda name: turned_matrices_kernel(name, machine, bits), is_vectorized=True
+    )
+    lowering.emit(
+        kernel, [pointer(source), pointer(target), batch, rows, columns, right, between], [source.buffer],
+        [target.buffer], count * 2, operators, 0, moved_nbytes([source, target]),
+    )  # fmt: skip
+    return True
 
 
 def _is_short(size: KnownDim) -> bool:

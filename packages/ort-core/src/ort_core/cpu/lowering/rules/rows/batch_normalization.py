@@ -31,6 +31,8 @@ def batch_normalization(lowering: Lowering, node: Node) -> None:
         raise NotLowered("statistics for each element, and the forms before opset 7, are not generated")
     factor, shift = _channels(lowering, node, dtype, len(shape))
     state, x = _operand(lowering, node, value, factor, shift)
+    if state.anchor is None:  # there may be as many channels as a run tells, and must be as many as these
+        factor, shift = (lowering.operands.spread(each, shape) for each in (factor, shift))
     expression = x * state.add(factor) + state.add(shift)
     anchor = state.anchor
     if anchor is not None:
