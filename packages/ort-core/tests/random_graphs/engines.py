@@ -230,6 +230,8 @@ WAYS = (
     Engine("shared", way="shared"),
     Engine("shared on 2 threads", threads=2, way="shared"),
     Engine("to and fro", way="to and fro"),
+    Engine("any sizes", way="any sizes"),
+    Engine("any sizes on 2 threads", threads=2, way="any sizes"),
     Engine("laid out", way="laid out"),
     Engine("saved", level="ORT_ENABLE_EXTENDED", way="saved"),
     Engine("saved after basic passes", level="ORT_ENABLE_BASIC", way="saved"),

@@ -13,10 +13,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import ort_core as ort
+from ort_core.cpu.direct import direct_calls
 from random_graphs.cases import Case
 
 Runs = Iterator[tuple[int, Sequence[Any]]]
@@ -95,6 +97,12 @@ def to_and_fro(session: Any, case: Case) -> Runs:
         yield from _plain(session, case)
 
 
+def any_sizes(session: Any, case: Case) -> Runs:
+    """Change the sizes at every run, and have native code plan all but the first of them."""
+    with patch.object(direct_calls, "OPEN_AFTER", 0):
+        yield from to_and_fro(session, case)
+
+
 def laid_out(session: Any, case: Case) -> Runs:
     """Feed arrays that lie in memory otherwise, each in another way at each run."""
     for turn in range(TURNS):
@@ -163,5 +171,5 @@ def _is_plain(array: Any) -> bool:
 
 OF_SESSIONS: Mapping[str, Callable[[Any, Case], Runs]] = {
     "by names": by_names, "bound": bound, "shared": shared, "to and fro": to_and_fro,
-    "laid out": laid_out, "pickled": pickled,
+    "any sizes": any_sizes, "laid out": laid_out, "pickled": pickled,
 }  # fmt: skip

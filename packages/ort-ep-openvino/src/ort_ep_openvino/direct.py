@@ -57,7 +57,7 @@ class OpenVinoDirectCallsState:
         """The function; it knows more with every signature that is learned."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Take note of the shapes of feeds that an ordinary run took."""
         arrays = [feeds.get(name) for name in self._names]
         shapes = tuple(array.shape for array in arrays if isinstance(array, np.ndarray))

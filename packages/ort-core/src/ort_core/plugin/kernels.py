@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SubgraphRunner,
         Unguarded,
         bound_outputs,
+        is_shared,
         kernel,
         may_stop,
     )
@@ -50,9 +51,9 @@ __all__ = [
     "EvaluationContext", "KernelContext", "KernelRegistry", "KernelSpec", "Launch", "LaunchRequest", "Observer",
     "RegionWork", "RunGuard", "RunnableBody", "RuntimeValue", "Scope", "SubgraphRunner", "TreeBatch", "TreeEnsemble",
     "TreeModel", "TreeShares", "Unguarded", "bound_outputs", "cuda_parameters", "evaluate_node", "find_precondition",
-    "kernel", "may_stop", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits",
-    "quantize_matmul_bnb4", "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits", "reference_kernels",
-    "refuse_pointers", "starts_of", "tree_model", "tree_models",
+    "is_shared", "kernel", "may_stop", "plan_launch", "quantize_matmul_2bits", "quantize_matmul_4bits",
+    "quantize_matmul_8bits", "quantize_matmul_bnb4", "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits",
+    "reference_kernels", "refuse_pointers", "starts_of", "tree_model", "tree_models",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -63,8 +64,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         "ort_core.kernels.evaluation_context": ("EvaluationContext", "RunnableBody"),
         "ort_core.kernels.evaluator": ("BoundGraph", "evaluate_node"),
         "ort_core.kernels.kernel": (
-            "KernelContext", "KernelSpec", "RunGuard", "SubgraphRunner", "Unguarded", "bound_outputs", "kernel",
-            "may_stop",
+            "KernelContext", "KernelSpec", "RunGuard", "SubgraphRunner", "Unguarded", "bound_outputs", "is_shared",
+            "kernel", "may_stop",
         ),
         "ort_core.kernels.observer": ("Observer",),
         "ort_core.kernels.preconditions.conditions": ("Conditions",),

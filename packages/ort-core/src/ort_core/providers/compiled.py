@@ -140,8 +140,12 @@ class DirectCalls(Protocol):
     def call(self) -> DirectFunction:
         """The function over what is known now."""
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
-        """Take note of the checked feeds of an ordinary run that succeeded: their signature may become known."""
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
+        """Take note of the checked feeds of an ordinary run that succeeded: their signature may become known.
+
+        ``is_limited``: the session has limits of its own, so what is known are signatures that were run under them.
+        Else others like it may become known too, which take no more than half of the memory of the process.
+        """
 
 
 class CompiledPartition(ABC):

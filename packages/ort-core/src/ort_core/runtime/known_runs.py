@@ -60,7 +60,7 @@ class KnownRuns:
         """The one function; what is known changes beneath it."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Take note of the checked feeds of an ordinary run that succeeded."""
         arrays = [feeds.get(name) for name, _, _ in self._inputs]
         signature = tuple([array.shape for array in arrays if type(array) is np.ndarray])

@@ -38,10 +38,13 @@ class DirectRunsState:
         plan: what is run.
         output_names: the names of all outputs.
         refused: why there are to be no direct runs (a profiler is on), if so.
+        takes_any: whether signatures may become known that were not run: no run needs to be warned of its sizes.
     """
 
-    def __init__(self, plan: ExecutionPlan, output_names: list[str], refused: Rejection | None = None) -> None:
-        self._plan, self._refused = plan, refused
+    def __init__(
+        self, plan: ExecutionPlan, output_names: list[str], refused: Rejection | None = None, *, takes_any: bool = True
+    ) -> None:
+        self._plan, self._refused, self._takes_any = plan, refused, takes_any
         self._lock = new_reentrant_lock()
         self._is_closed = False
         self.output_names = output_names
@@ -77,7 +80,7 @@ class DirectRunsState:
             calls = self._by_steps
         if isinstance(calls, Rejection):
             return
-        calls.learn(feeds)
+        calls.learn(feeds, is_limited=not (by_steps and self._takes_any))
         with self._lock:
             if not self._is_closed:
                 self.call = calls.call

@@ -18,6 +18,7 @@ from ort_core.session_api.plans import PlansState
 if TYPE_CHECKING:
     from ort_core.ir.types import ValueType
     from ort_core.ir.values import Value
+    from ort_core.runtime.plan import ExecutionPlan
     from ort_core.session_api.provider_request import Request
     from ort_core.session_api.session_cache import RecalledSession
     from ort_core.stages import PreparedModel
@@ -80,6 +81,7 @@ class LoadedModel:
         parts = _shown(shown)
         overridable = _names(shown.overridable if prepared.shown else ())
         plans = PlansState(prepared.plan, overridable, parts[0].sizes_agree, prepare_general)
+        sizes = OutputSizes({value.name: value.type for value in shown.outputs})
         return cls(
             lambda: prepared,
             prepared.providers,
@@ -87,8 +89,8 @@ class LoadedModel:
             metadata,
             request,
             *parts,
-            OutputSizes({value.name: value.type for value in shown.outputs}),
-            DirectRunsState(prepared.plan, [value.name for value in shown.outputs], refused),
+            sizes,
+            _direct_runs(prepared.plan, shown, sizes, refused),
             plans,
             weakref.finalize(owner, plans.close),
         )
@@ -101,6 +103,7 @@ class LoadedModel:
         """Derive what the API shows from a session out of the cache. Arguments as for ``of``."""
         parts = _shown(found.shown)
         plans = PlansState(found.plan, _names(found.shown.overridable), parts[0].sizes_agree, prepare_general)
+        sizes = OutputSizes({value.name: value.type for value in found.shown.outputs})
         return cls(
             found.prepare,
             found.providers,
@@ -108,8 +111,8 @@ class LoadedModel:
             found.metadata,
             request,
             *parts,
-            OutputSizes({value.name: value.type for value in found.shown.outputs}),
-            DirectRunsState(found.plan, [value.name for value in found.shown.outputs]),
+            sizes,
+            _direct_runs(found.plan, found.shown, sizes),
             plans,
             weakref.finalize(owner, plans.close),
         )
@@ -121,6 +124,15 @@ class LoadedModel:
         """
         if not self.plans.needs_general(feeds):
             self.direct.learn(feeds, by_steps=by_steps)
+
+
+def _direct_runs(
+    plan: ExecutionPlan, shown: ShownValues, sizes: OutputSizes, refused: Rejection | None = None
+) -> DirectRunsState:
+    names = [value.name for value in shown.outputs]
+    computed = {value.name: value.type for value in plan.graph.outputs}
+    takes_any = sizes.follow([computed.get(name) for name in names])
+    return DirectRunsState(plan, names, refused, takes_any=takes_any)
 
 
 def _names(values: tuple[Value, ...]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from ort_core.ir.types import DataType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
+    from ort_core.ir.dims import Dim
     from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,17 @@ class OutputSizes:
             for name, known in declared.items()
             if isinstance(known, TensorType) and known.dtype is not DataType.UNDEFINED
         }
+
+    def follow(self, computed: Sequence[ValueType | None]) -> bool:
+        """Return whether every size that is declared as a number is one for all inputs: no run needs to be warned of.
+
+        ``computed`` are the types that inference found, in order.
+        """
+        return all(
+            isinstance(known, TensorType) and known.shape is not None and _agree(self._declared[name], known.shape)
+            for name, known in zip(self._names, computed, strict=True)
+            if name in self._declared
+        )
 
     def check(self, names: Sequence[str] | None, results: Sequence[RuntimeValue]) -> None:
         """Warn of every result that is not as declared; ``names`` are those of the results, all outputs if ``None``.
@@ -68,6 +80,10 @@ def _check(name: str, declared: tuple[int, ...], found: tuple[int, ...]) -> None
         "Expected shape from model of %s does not match actual shape of %s for output %s",
         _text(declared), _text(found), name,
     )  # fmt: skip
+
+
+def _agree(declared: Sequence[int], computed: Sequence[Dim]) -> bool:
+    return len(declared) == len(computed) and all(size in (-1, other) for size, other in zip(declared, computed))
 
 
 def _text(shape: tuple[int, ...]) -> str:

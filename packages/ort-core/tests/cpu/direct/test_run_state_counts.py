@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 import ort_core
+from ort_core.cpu.direct import direct_calls
 from ort_core.cpu.program import program
 
 
@@ -37,8 +38,11 @@ def test_runs_in_turn_share_one_state(made: list[object]) -> None:
 
 @pytest.mark.unguarded
 @pytest.mark.parametrize(("columns", "most"), [(4, 8), (20_000, 60)], ids=["small", "large"])
-def test_small_programs_keep_the_memory_of_many_sizes(made: list[object], columns: int, most: int) -> None:
+def test_small_programs_keep_the_memory_of_many_sizes(
+    made: list[object], monkeypatch: pytest.MonkeyPatch, columns: int, most: int
+) -> None:
     """Sizes that come in turn, as a decoding loop begins anew: more than there are direct calls."""
+    monkeypatch.setattr(direct_calls, "OPEN_AFTER", 1 << 30)  # Python plans all
     model = parser.parse_model(
         f"""<ir_version: 8, opset_import: ["": 17]> g (float[N, {columns}] x) => (float[N, {columns}] y)
         {{h = Softmax(x) z = Transpose <perm = [1, 0]> (h) k = Softmax(z) y = Transpose <perm = [1, 0]> (k)}}"""
@@ -50,3 +54,15 @@ def test_small_programs_keep_the_memory_of_many_sizes(made: list[object], column
             session.run(None, {"x": np.ones((rows, columns), np.float32)})
     assert len(made) <= most, "the last turn makes states for direct calls alone"
     assert columns == 4 or len(made) > 8, "memory of large ones goes back"
+
+
+@pytest.mark.unguarded
+def test_native_code_plans_many_sizes_in_the_memory_of_one_run(made: list[object]) -> None:
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]> g (float[N, 20000] x) => (float[N, 20000] y)
+        {h = Softmax(x) z = Transpose <perm = [1, 0]> (h) k = Softmax(z) y = Transpose <perm = [1, 0]> (k)}"""
+    )
+    session = ort_core.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for rows in range(1, 41):
+        session.run(None, {"x": np.ones((rows, 20_000), np.float32)})
+    assert len(made) <= 8, "the first ones, and one for each time that twice as much memory is needed"

@@ -173,7 +173,7 @@ def test_each_piece_of_a_step_is_done_once() -> None:
 def test_two_threads_that_do_not_meet_where_they_must_are_seen(mode: str) -> None:
     made = program(FAULTS["none"], ThreadPool(2))
     plan = made._plan(((COUNT,),))
-    plan._flags[:], plan._wanted = 0, ALL  # no meeting between the step that writes and the one that reads
+    plan.flags[:], plan._wanted = 0, ALL  # no meeting between the step that writes and the one that reads
 
     def by(thread: int, step: int) -> Callable[[int, int, int, int], None]:
         kernel = made.kernels_by_step[step]
@@ -182,5 +182,5 @@ def test_two_threads_that_do_not_meet_where_they_must_are_seen(mode: str) -> Non
     made._kernels = (by(1, 0), by(0, 1))
     with pytest.raises(GuardViolation, match="order of threads"):
         made.run([GIVEN])
-    plan._flags[0] = BARRIER
+    plan.flags[0] = BARRIER
     assert np.array_equal(made.run([GIVEN])[0], GIVEN)

@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
+from ort_core.cpu.direct import direct_calls
 from ort_core.cpu.program import program as cpu_program
 from ort_core.cpu.program.output_memory import LEAST, OutputMemory
 from ort_core.cpu.program.program import MAX_ARENAS, ProgramPlan
@@ -35,6 +36,7 @@ def test_the_sizes_that_were_run_last_keep_memory_and_older_ones_none(monkeypatc
 
     monkeypatch.setattr(ProgramPlan, "__init__", noted)
     monkeypatch.setattr(cpu_program.NativeProgram, "bind", lambda *_: None)  # every run is an ordinary one
+    monkeypatch.setattr(direct_calls, "OPEN_AFTER", 1 << 30)
     session = session_of(MODEL)
     w = np.eye(8, dtype=np.float32)
     for size in [*range(1, 3 * MAX_ARENAS), *range(1, 3 * MAX_ARENAS)]:

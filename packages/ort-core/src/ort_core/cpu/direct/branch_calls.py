@@ -102,11 +102,11 @@ class BranchCalls:
         """The one function; what the branches know changes beneath it."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Let the branch that these feeds take know them."""
         taken = self._condition.learn(feeds)
         if taken is not None:
-            self._branches[taken][1].learn(feeds)
+            self._branches[taken][1].learn(feeds, is_limited=is_limited)
 
     def _call(self, feeds: object, outputs: object) -> list[np.ndarray] | None:
         if type(feeds) is not dict or len(feeds) != self._count:

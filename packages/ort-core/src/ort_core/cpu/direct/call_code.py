@@ -1,6 +1,6 @@
 """The native side of a direct call: from feeds, or from arrays, to a list of outputs without running Python code.
 
-This file and the four that it joins trade clarity for speed. What they replace, and what tests compare them with, is
+This file and the five that it joins trade clarity for speed. What they replace, and what tests compare them with, is
 the ordinary run: checked feeds (``runtime.feeds``), a plan by signature, ``ProgramPlan.run``.
 ``benchmarks/run_calls.py`` measures both.
 
@@ -19,26 +19,40 @@ Rules that keep it sound:
 * The stack takes at most 24 bytes for each of ``MAX_ARRAYS``, less than a page: Windows needs no probes of it, which
   would be calls into a library that generated code does not link.
 * A state belongs to the thread that has taken it, from one atomic word to the next. Nothing else in a record changes.
+  A table for any signature is looked at, and planned anew (``open_code``), only by the thread that has taken it.
   So there is no need of an interpreter lock, which free-threaded builds do not have: what differs there is how an item
   of a dict is held.
 """
 
 from __future__ import annotations
 
-from ort_core.cpu.direct.call_layout import OUTPUT_WORDS, ArrayLayout, Entry, Head
+from ort_core.cpu.direct.call_layout import OUTPUT_WORDS, ArrayLayout, Entry, Head, Open
 from ort_core.cpu.direct.object_code import OBJECT_CODE
+from ort_core.cpu.direct.open_code import OPEN_CODE
 from ort_core.cpu.direct.output_code import OUTPUT_CODE
 from ort_core.cpu.direct.signature_code import LOCKED_ITEM_CODE, SIGNATURE_CODE, UNLOCKED_ITEM_CODE
 from ort_core.cpu.direct.single_code import SINGLE_CODE
+from ort_core.cpu.program.output_memory import LEAST
+from ort_core.cpu.program.program import KEPT_NBYTES, PARALLEL_WORK, WAKING_WORK
+from ort_core.cpu.program.size_words import Operation
+from ort_core.cpu.program.sizes import ALIGNMENT
+from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
+
+_RECORDS = {"H": Head, "E": Entry, "O": Open, "S": Operation}
+_NUMBERS = {
+    "OUTPUT_WORDS": OUTPUT_WORDS, "STEP_WORDS": STEP_WORDS, "ALIGNMENT": ALIGNMENT, "ALIGNMENT_LESS_ONE": ALIGNMENT - 1,
+    "LEAST": LEAST, "KEPT_NBYTES": KEPT_NBYTES, "PARALLEL_WORK": PARALLEL_WORK, "WAKING_WORK": WAKING_WORK,
+    "ALL": ALL, "ALONE": ALONE, "AWAKE": AWAKE,
+}  # fmt: skip
 
 
 def call_text(layout: ArrayLayout, *, is_locked: bool) -> str:
     """Return the module of all three functions, for builds of Python with an interpreter lock or without one."""
-    words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
+    words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in _RECORDS.items() for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__match_args__}
-    words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
+    words |= {f"@@{name}@": str(number) for name, number in _NUMBERS.items()}
     item_code = LOCKED_ITEM_CODE if is_locked else UNLOCKED_ITEM_CODE
-    text = "\n".join((OBJECT_CODE, item_code, SIGNATURE_CODE, OUTPUT_CODE, _CALLS, SINGLE_CODE))
+    text = "\n".join((OBJECT_CODE, item_code, SIGNATURE_CODE, OUTPUT_CODE, OPEN_CODE, _CALLS, SINGLE_CODE))
     for name, value in words.items():
         text = text.replace(name, value)
     return text
@@ -94,6 +108,18 @@ free:
   ret void
 }
 
+; Run an entry that nobody else has on what lies at these addresses; returns whether data was out of bounds.
+define internal i1 @compute(ptr %head, ptr %record, ptr %starts) {
+entry:
+  call void @patch(ptr %record, ptr %starts)
+  call void @run(ptr %head, ptr %record)
+  %error.p = call ptr @pointer(ptr %record, i64 @@E.ERROR@)
+  %error = load i64, ptr %error.p
+  store i64 0, ptr %error.p
+  %bad = icmp ne i64 %error, 0
+  ret i1 %bad
+}
+
 ; Run an entry that is not busy on held inputs; returns the list of outputs, or null.
 define internal ptr @run_entry(ptr %head, ptr %record, ptr %given, ptr %arrays, ptr %starts, ptr %lengths) {
 entry:
@@ -108,13 +134,8 @@ go:
   %is.taken = extractvalue {i64, i1} %taking, 1
   br i1 %is.taken, label %own, label %undo
 own:
-  call void @patch(ptr %record, ptr %starts)
-  call void @run(ptr %head, ptr %record)
-  %error.p = call ptr @pointer(ptr %record, i64 @@E.ERROR@)
-  %error = load i64, ptr %error.p
-  store i64 0, ptr %error.p
+  %bad = call i1 @compute(ptr %head, ptr %record, ptr %starts)
   store atomic i64 0, ptr %busy release, align 8
-  %bad = icmp ne i64 %error, 0
   br i1 %bad, label %undo, label %good
 undo:
   call void @drop(ptr %head, ptr %list)
@@ -125,14 +146,21 @@ none:
   ret ptr null
 }
 
-; Run the entry that the inputs fit, if there is one and it is free; returns a list, or None; null with an error set.
+; Run the entry that the inputs fit, or what takes any, where that is free; returns a list, or None; null with an error
+; set.
 define internal ptr @answer(ptr %head, ptr %given, ptr %arrays, ptr %starts, ptr %lengths) {
 entry:
   %found = call ptr @find_entry(ptr %head, ptr %arrays)
   %unknown = icmp eq ptr %found, null
-  br i1 %unknown, label %refuse, label %run
+  br i1 %unknown, label %any, label %one
+any:
+  %planned = call ptr @run_open(ptr %head, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
+  br label %run
+one:
+  %known = call ptr @run_entry(ptr %head, ptr %found, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
+  br label %run
 run:
-  %list = call ptr @run_entry(ptr %head, ptr %found, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
+  %list = phi ptr [%planned, %any], [%known, %one]
   %failed = icmp eq ptr %list, null
   br i1 %failed, label %look, label %give
 look:

@@ -36,23 +36,70 @@ class Head(enum.IntEnum):
     LIST = 23
     CALL = 24
     ERROR_SET = 25
-    COUNT = 26
+    OPEN = 26  # address of what takes signatures that no entry has, or 0
+    NUMBERS = 27  # inputs that are one int32 each, which belongs to the signature
+    NUMBER_COUNT = 28
+    COUNT = 29
 
 
 class Entry(enum.IntEnum):
-    """Words of an entry: one signature, with the one run state that it owns."""
+    """Words of an entry: one signature, with the one run state that it owns; or a table of ``Open``."""
 
-    BUSY = 0
+    BUSY = 0  # of a table nobody asks: ``Open`` has one
     STEPS = 1
     STEP_COUNT = 2
     WANTED = 3
     ERROR = 4  # address of the word that kernels set when data is out of bounds
     PATCHES = 5  # address of three words each: a word of the argument table, what to add to an address, which array's
     PATCH_COUNT = 6
-    SIGNATURE = 7  # address of: for each input, its rank, its sizes and its bytes
+    SIGNATURE = 7  # address of: for each input, its rank, its sizes and its bytes; then the numbers
     OUTPUTS = 8  # address of OUTPUT_WORDS words for each output
     HOLDS_LOCK = 9
-    COUNT = 10
+    TABLE = 10  # address of the argument table; this and what follows only of a table of ``Open``
+    STAMP = 11  # when it was used last
+    MAKERS = 12  # address of what makes each large output
+    COUNT = 13
+
+
+class Open(enum.IntEnum):
+    """Words of what takes any signature: see ``open_program``; lists are addresses of rows of words.
+
+    What is written in a run belongs to the thread that has set ``BUSY``.
+    """
+
+    BUSY = 0
+    CLOCK = 1  # counts runs
+    TABLES = 2  # the entries
+    TABLE_COUNT = 3
+    ROWS = 4  # operation, a, b
+    ROW_COUNT = 5
+    REGISTERS = 6
+    RANKS = 7  # of the inputs of the call
+    ITEM_SIZES = 8  # of its inputs, then of its outputs
+    SHAPES = 9  # registers of the sizes of its outputs, one after the other
+    PLAIN = 10  # position, register
+    PLAIN_COUNT = 11
+    BASED = 12  # position, register, address
+    BASED_COUNT = 13
+    ARENA = 14  # position, register, slot
+    ARENA_COUNT = 15
+    SLOTS = 16  # register, how many of it, whether limits count it
+    SLOT_COUNT = 17
+    OFFSETS = 18  # of the slots
+    PATCHED = 19  # for each patch of a table the register of what it adds
+    START = 20  # of the arena
+    CAPACITY = 21
+    NEEDED = 22
+    RESIZE = 23  # a function of Python that makes the arena as large as is needed
+    NBYTES = 24  # that the run takes, as limits count it
+    MOST_NBYTES = 25
+    LEASED = 26  # bytes of large outputs of the run
+    WORK = 27  # registers
+    WORK_COUNT = 28
+    IS_SHARED = 29  # whether there are several threads
+    ORDERS = 30  # addresses of the least work of each step, of the most, and of the flags for work between them
+    ORDER_COUNT = 31
+    COUNT = 32
 
 
 # numpy's type number, its dtype, rank, address of sizes, bytes, which input may lie there (or -1), what makes it (or 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,16 +15,29 @@ from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head, find_call_code
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
-from ort_core.plugin import DirectFunction, Rejection
+from ort_core.cpu.program.program import NativeProgram
+from ort_core.cpu.program.sources import NumberSource, input_of, numbers_of
+from ort_core.plugin import DirectFunction, Rejection, frozen
 from ort_core.plugin.forks import new_lock
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program.program import BoundState, NativeProgram
+    from ort_core.cpu.direct.open_records import OpenSignatures
+    from ort_core.cpu.program.program import BoundState
+    from ort_core.cpu.program.sources import Source
 
 MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again
+OPEN_AFTER = 3  # signatures from which on it is worth while to take any: there will be more
 
-Signature = tuple[tuple[int, ...], ...]
+Signature = tuple[tuple[int, ...], ...]  # shapes, and behind them the numbers that belong to it, if there are any
+FedSource: TypeAlias = "str | np.ndarray | FedNumber"
+
+
+@frozen
+class FedNumber:
+    """An input without elements, whose rows are the number in a feed; ``name`` is that feed's."""
+
+    name: str
 
 
 class StepFunction(Protocol):
@@ -52,52 +65,65 @@ class Bindable(Protocol):
 class KnownSignatures:
     """The entries of one program, newest last. Safe from many threads.
 
-    A signature gets an entry when it has come ``needed`` times, so that a loop whose shapes change at each step builds
-    nothing; each entry that had to make room for another asks for one time more, so that programs with very many
-    signatures come to rest.
+    A signature gets an entry when it has come ``needed`` times; each entry that had to make room for another asks for
+    one time more, so that programs with very many signatures come to rest. When signatures keep being new, as in a loop
+    whose shapes change at each step, native code plans those of a program that have no entry (``open_records``).
 
     Args:
         program: what runs.
         layout: of this interpreter.
         names: of the inputs of the call.
-        sources: for each input of the program the number of an input of the call, or a constant.
+        sources: where each input of the program comes from.
         order: which of the program's outputs each output of the call is.
         needed: times that a signature must come.
     """
 
     def __init__(
-        self, program: Bindable, layout: PythonLayout, names: Sequence[str], sources: Sequence[int | np.ndarray],
+        self, program: Bindable, layout: PythonLayout, names: Sequence[str], sources: Sequence[Source],
         order: Sequence[int], needed: int = 2,
     ) -> None:  # fmt: skip
         self._program, self.layout, self.names = program, layout, tuple(names)
         self._sources, self._order = tuple(sources), tuple(order)
-        of_input = {source: t for source, t in zip(sources, program.input_dtypes) if isinstance(source, int)}
+        self.numbers = numbers_of(sources)
+        known = zip(sources, program.input_dtypes)
+        of_input = {input_of(source): dtype for source, dtype in known if not isinstance(source, np.ndarray)}
         self._types = tuple(of_input[number] for number in range(len(names)))
         self._entries: OrderedDict[Signature, KeptWords] = OrderedDict()
         self._nbytes: dict[Signature, int] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._needed = needed
+        self._open_after, self._new = OPEN_AFTER * (needed - 1), 0
+        self._opened: OpenSignatures | Rejection | None = None
         self._lock = new_lock()
 
     @property
     def nbytes(self) -> int:
         """The most bytes that a run of an entry takes."""
-        return max(self._nbytes.values(), default=0)
+        opened = self._opened
+        most = 0 if opened is None or isinstance(opened, Rejection) else opened.most_nbytes
+        return max([most, *self._nbytes.values()])
 
-    def learn(self, signature: Signature, accept: Callable[[KeptWords], None]) -> None:
-        """Take note of a signature that was run; ``accept`` is given a new head when there is a new entry."""
+    def learn(self, signature: Signature, accept: Callable[[KeptWords], None], *, is_limited: bool = False) -> None:
+        """Take note of a signature that was run.
+
+        Args:
+            signature: the shapes of the inputs of the call.
+            accept: given a new head when more signatures are known.
+            is_limited: runs may take no more memory than such as went the ordinary way.
+        """
         if signature in self._entries:
             return
         with self._lock:
+            is_opened = not is_limited and self._open(signature)
             times = self._seen.pop(signature, 0) + 1
-            if times >= self._needed and signature not in self._entries:
-                head = self._added(signature)
-                if head is not None:
-                    accept(head)
-                return
-            self._seen[signature] = times
-            if len(self._seen) > MAX_SEEN:
-                self._seen.popitem(last=False)
+            is_added = times >= self._needed and signature not in self._entries
+            if not is_added:
+                self._new += times == 1
+                self._seen[signature] = times
+                if len(self._seen) > MAX_SEEN:
+                    self._seen.popitem(last=False)
+            if (is_added and self._add(signature)) or is_opened:
+                accept(self._head())
 
     def forget(self) -> None:
         """Let all signatures be learned anew."""
@@ -105,19 +131,50 @@ class KnownSignatures:
             self._entries.clear()
             self._nbytes.clear()
 
-    def _added(self, signature: Signature) -> KeptWords | None:
-        shapes = [signature[source] if isinstance(source, int) else source.shape for source in self._sources]
-        bound = self._program.bind(tuple(shapes))
+    def _open(self, signature: Signature) -> bool:
+        """Let native code plan what is like a signature that was run; returns whether it plans any only from now on."""
+        if not isinstance(self._program, NativeProgram):
+            return False
+        is_first = self._opened is None and self._new >= self._open_after
+        if is_first:
+            from ort_core.cpu.direct.open_records import OpenSignatures  # of most models signatures come again
+
+            self._opened = OpenSignatures.of(self._program, self._types, self._sources, self._order)
+        if self._opened is None or isinstance(self._opened, Rejection):
+            return False
+        plan = self._program.find_plan(self._shapes(signature))
+        if plan is not None:
+            self._opened.allow(plan)
+        return is_first
+
+    def _shapes(self, signature: Signature) -> Signature:
+        """Return the shapes of the program's inputs."""
+        return tuple([self._shape(signature, source) for source in self._sources])
+
+    def _shape(self, signature: Signature, source: Source) -> tuple[int, ...]:
+        if isinstance(source, NumberSource):
+            return (signature[-1][self.numbers.index(source.number)], 0)
+        return signature[source] if isinstance(source, int) else source.shape
+
+    def _head(self) -> KeptWords:
+        opened = None if self._opened is None or isinstance(self._opened, Rejection) else self._opened.words
+        newest_first = list(reversed(self._entries.values()))
+        return build_head(
+            self.layout, self.names, self._types, len(self._order), self._program, newest_first, opened, self.numbers
+        )
+
+    def _add(self, signature: Signature) -> bool:
+        bound = self._program.bind(self._shapes(signature))
         if bound is None:
-            return None
-        nbytes = [int(np.prod(s, dtype=np.int64)) * t.itemsize for s, t in zip(signature, self._types, strict=True)]
-        self._entries[signature] = build_entry(bound, signature, nbytes, self._sources, self._order)
+            return False
+        shapes, numbers = signature[: len(self._types)], signature[-1] if self.numbers else ()
+        nbytes = [int(np.prod(s, dtype=np.int64)) * t.itemsize for s, t in zip(shapes, self._types, strict=True)]
+        self._entries[signature] = build_entry(bound, shapes, nbytes, self._sources, self._order, numbers)
         self._nbytes[signature] = bound.nbytes
         if len(self._entries) > MAX_ENTRIES:
             self._nbytes.pop(self._entries.popitem(last=False)[0])
             self._needed += 1
-        newest_first = list(reversed(self._entries.values()))
-        return build_head(self.layout, self.names, self._types, len(self._order), self._program, newest_first)
+        return True
 
 
 class CpuDirectCalls:
@@ -132,12 +189,16 @@ class CpuDirectCalls:
         """The function over the signatures that are known now."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Take note of the feeds of an ordinary run that succeeded."""
         arrays = [feeds.get(name) for name in self._known.names]
         signature = tuple([array.shape for array in arrays if isinstance(array, np.ndarray)])
-        if len(signature) == len(arrays):
-            self._known.learn(signature, self._accept)
+        if len(signature) != len(arrays):
+            return
+        if self._known.numbers:
+            numbers = [arrays[index] for index in self._known.numbers]
+            signature += (tuple([array.item() for array in numbers if isinstance(array, np.ndarray)]),)
+        self._known.learn(signature, self._accept, is_limited=is_limited)
 
     def forget(self) -> None:
         """Let all signatures be learned anew."""
@@ -156,9 +217,10 @@ class DirectStep:
         self.call: StepFunction = _no_arrays_known
         self.nbytes = 0  # the most that a run takes, for the guard
 
-    def learn(self, arrays: Sequence[np.ndarray]) -> None:
+    def learn(self, arrays: Sequence[np.ndarray], *, is_limited: bool = False) -> None:
         """Take note of the inputs of an ordinary run that succeeded."""
-        self._known.learn(tuple([array.shape for array in arrays]), self._accept)
+        self._known.learn(tuple([array.shape for array in arrays]), self._accept, is_limited=is_limited)
+        self.nbytes = self._known.nbytes
 
     def forget(self) -> None:
         """Let all signatures be learned anew."""
@@ -179,21 +241,26 @@ def _no_arrays_known(*inputs: object) -> None:
 
 
 def build_direct_calls(
-    program: Bindable, sources: Sequence[str | np.ndarray], order: Sequence[int]
+    program: Bindable, sources: Sequence[FedSource], order: Sequence[int]
 ) -> CpuDirectCalls | Rejection:
     """Return the direct calls of what is a whole model, or why it has none.
 
     Args:
         program: what runs.
-        sources: for each of its inputs the name of its feed, or the constant that it always is.
+        sources: for each of its inputs the name of its feed, the constant that it always is, or a feed's number.
         order: which of its outputs each output of the call is.
     """
     places: dict[str, int] = {}
-    numbered = [
-        places.setdefault(s, len(places)) if isinstance(s, str) else np.asarray(s, order="C") for s in sources
-    ]  # fmt: skip
+    numbered = [_source(each, places) for each in sources]
     known = known_signatures(program, list(places), numbered, order)
     return known if isinstance(known, Rejection) else CpuDirectCalls(known)
+
+
+def _source(source: FedSource, places: dict[str, int]) -> Source:
+    """Return where an input comes from by number; ``places`` numbers the feeds by name as they come."""
+    if isinstance(source, FedNumber):
+        return NumberSource(places.setdefault(source.name, len(places)))
+    return places.setdefault(source, len(places)) if isinstance(source, str) else np.asarray(source, order="C")
 
 
 def build_direct_step(program: NativeProgram, is_alone: bool = False) -> DirectStep | Rejection:
@@ -210,7 +277,7 @@ def build_direct_step(program: NativeProgram, is_alone: bool = False) -> DirectS
 
 
 def known_signatures(
-    program: Bindable, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int],
+    program: Bindable, names: Sequence[str], sources: Sequence[Source], order: Sequence[int],
     needed: int = 2,
 ) -> KnownSignatures | Rejection:  # fmt: skip
     """Return the signatures of what runs, none of which is known yet; the arguments are those of the class."""

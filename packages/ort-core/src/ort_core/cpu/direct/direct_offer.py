@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.cpu.direct.direct_calls import FedNumber
 from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_calls, postprocessed_outputs
 from ort_core.cpu.partition.conditional import find_conditional
 from ort_core.cpu.partition.suppression import Suppression
@@ -21,6 +22,7 @@ from ort_core.plugin import DirectCalls, Rejection, frozen
 from ort_core.plugin.ir import TensorType
 
 if TYPE_CHECKING:
+    from ort_core.cpu.direct.direct_calls import FedSource
     from ort_core.cpu.partition.bodies import Compiled, CompiledBody
     from ort_core.cpu.partition.segments import PartitionSegment
     from ort_core.cpu.program.program import NativeProgram
@@ -73,8 +75,6 @@ class DirectOffer:
         rest = self.steps[len(texts) :]
         if not rest or rest[0].program is None:
             return Rejection(_IN_PARTS)
-        if rest[0].counted:
-            return Rejection("a size is read from a number")
         made = self._made(rest)
         if isinstance(made, Rejection):
             return made
@@ -83,7 +83,12 @@ class DirectOffer:
         found = [made[slot] for slot in outputs]
         if texts:
             return self._text_calls(texts[0], rest[0], found, sources)
-        given = [self._source(slot, sources) for slot in rest[0].native_reads]
+        given: list[FedSource] = [self._source(slot, sources) for slot in rest[0].native_reads]
+        for place in rest[0].counted:
+            source = given[place]
+            if not isinstance(source, str):
+                return Rejection("a size is read from a number that a caller may override")
+            given[place] = FedNumber(source)
         return build_postprocessed_calls(rest[0].program, given, found)
 
     def _calls_of_one(
@@ -127,7 +132,7 @@ class DirectOffer:
     ) -> DirectCalls | Rejection:
         (slot,) = first.native_reads
         name = sources[slot] if 0 <= slot < len(sources) else None
-        if not isinstance(name, str) or not is_text(self.graph.inputs[slot]) or second.direct is None:
+        if not isinstance(name, str) or not is_text(self.graph.inputs[slot]) or second.direct is None or second.counted:
             return Rejection("the strings are not a feed of known rank, or the program has no direct calls")
         declared = self.graph.inputs[slot].type
         assert isinstance(declared, TensorType)

@@ -27,9 +27,9 @@ class FinishedCalls:
         """The one function; what is known changes beneath it."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Let the calls know the feeds."""
-        self._calls.learn(feeds)
+        self._calls.learn(feeds, is_limited=is_limited)
 
     def _call(self, feeds: object, outputs: object) -> list[RuntimeValue] | None:
         results = None if outputs is not None else self._calls.call(feeds, None)

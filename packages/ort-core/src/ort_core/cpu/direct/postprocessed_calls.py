@@ -21,6 +21,7 @@ from ort_core.plugin import DirectCalls, Rejection
 from ort_core.plugin.ir import DataType, TensorType
 
 if TYPE_CHECKING:
+    from ort_core.cpu.direct.direct_calls import FedSource
     from ort_core.cpu.program.program import NativeProgram
     from ort_core.plugin.ir import Graph, Node, Value
     from ort_core.plugin.kernels import RuntimeValue
@@ -37,13 +38,13 @@ def finished(results: Sequence[np.ndarray], outputs: Sequence[Made]) -> list[Run
 
 
 def build_postprocessed_calls(
-    program: NativeProgram, sources: Sequence[str | np.ndarray], outputs: Sequence[Made]
+    program: NativeProgram, sources: Sequence[FedSource], outputs: Sequence[Made]
 ) -> DirectCalls | Rejection:
     """Return the direct calls of a program whose results are finished, or why it has none.
 
     Args:
         program: what runs.
-        sources: for each of its inputs the name of its feed, or the constant that it always is.
+        sources: for each of its inputs where it comes from.
         outputs: for each output of which result it is made, and how.
     """
     if all(finish is None for _, finish in outputs):

@@ -7,7 +7,7 @@ entries; whoever is inside the older one keeps it, and with it all that it point
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.direct.call_layout import Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program.output_memory import LEAST
+from ort_core.cpu.program.sources import input_of
 from ort_core.cpu.threads.pool_code import ALONE
 from ort_core.plugin import Rejection, keep_for_ever
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ort_core.cpu.program.program import BoundState
+    from ort_core.cpu.program.sources import Source
     from ort_core.cpu.threads.pool import ThreadPool
 
 SingleFunction: TypeAlias = Callable[..., object]  # of arrays; None where the step was run
@@ -45,8 +47,8 @@ class KeptWords(np.ndarray[Any, Any]):  # Any: numpy's own parameters
 
 
 def build_entry(
-    bound: BoundState, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int], sources: Sequence[int | np.ndarray],
-    order: Sequence[int],
+    bound: BoundState, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int], sources: Sequence[Source],
+    order: Sequence[int], numbers: Sequence[int] = (),
 ) -> KeptWords:  # fmt: skip
     """Return the entry of one signature.
 
@@ -56,19 +58,21 @@ def build_entry(
         nbytes: of the head's inputs.
         sources: where each input of the program comes from: an input of the head by number, or a constant.
         order: which output of the program each output of the head is.
+        numbers: that inputs of the head are.
     """
     patches: list[tuple[int, int, int]] = []
     for source, places in zip(sources, bound.inputs, strict=True):
-        if isinstance(source, int):
-            patches.extend((*place, source) for place in places)
-        else:
+        if isinstance(source, np.ndarray):
             bound.write(places, source.ctypes.data)
+        else:
+            patches.extend((*place, input_of(source)) for place in places)
     for number, index in enumerate(order):
         patches.extend((*place, len(shapes) + number) for place in bound.outputs[index])
     signature = [word for s, n in zip(shapes, nbytes, strict=True) for word in (len(s), *s, n)]
+    signature.extend(numbers)
     rows, kept_outputs = _output_rows(bound, sources, order)
-    words = _words(Entry.COUNT)
-    kept = [_filled(patches), _filled(signature), _filled(rows)]
+    words = new_words(Entry.COUNT)
+    kept = [filled(patches), filled(signature), filled(rows)]
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
     words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.holds_lock
     words[Entry.PATCH_COUNT] = len(patches)
@@ -82,7 +86,7 @@ def build_single(layout: PythonLayout, steps: int, wanted: int, pool: ThreadPool
 
     The step must live as long as the function.
     """
-    words = _words(Entry.COUNT)
+    words = new_words(Entry.COUNT)
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = steps, 1, wanted
     words[Entry.HOLDS_LOCK] = wanted == ALONE
     head = build_head(layout, (), (), 0, pool, (words,))
@@ -91,18 +95,26 @@ def build_single(layout: PythonLayout, steps: int, wanted: int, pool: ThreadPool
 
 def build_head(
     layout: PythonLayout, names: Sequence[str], types: Sequence[np.dtype], outputs: int, runner: Runner,
-    entries: Sequence[KeptWords],
+    entries: Sequence[KeptWords], opened: KeptWords | None = None, numbers: Sequence[int] = (),
 ) -> KeptWords:  # fmt: skip
-    """Return the head over these entries; the first that fits is taken."""
-    words = _words(Head.COUNT)
+    """Return the head over these entries, of which the first that fits is taken, and what takes all other signatures.
+
+    ``numbers`` are the inputs that are a number each, which belongs to the signature.
+    """
+    words = new_words(Head.COUNT)
     for word, value in layout.words.items():
         words[word] = value
-    own = ([id(name) for name in names], [id(dtype) for dtype in types], [each.ctypes.data for each in entries])
-    lists = [_filled(addresses) for addresses in own]
+    addresses = [each.ctypes.data for each in entries]
+    own = [id(name) for name in names], [id(dtype) for dtype in types], addresses, numbers
+    lists = [filled(each) for each in own]
     words[Head.INPUTS], words[Head.OUTPUTS], words[Head.ENTRIES] = len(types), outputs, len(entries)
     words[Head.POOL_RUN], words[Head.POOL] = runner.entry_points
-    words[Head.NAMES], words[Head.TYPES], words[Head.LIST] = (each.ctypes.data for each in lists)
-    words.kept = (runner, *names, *types, *entries, *lists)
+    (
+        words[Head.NAMES], words[Head.TYPES], words[Head.LIST], words[Head.NUMBERS]
+    ) = (each.ctypes.data for each in lists)  # fmt: skip
+    words[Head.NUMBER_COUNT] = len(numbers)
+    words[Head.OPEN] = 0 if opened is None else opened.ctypes.data
+    words.kept = (runner, *names, *types, *entries, *lists, opened)
     return words
 
 
@@ -148,34 +160,40 @@ def _written(layout: PythonLayout) -> str:
     return call_text(layout.arrays, is_locked=layout.is_locked)
 
 
-def _output_rows(
-    bound: BoundState, sources: Sequence[int | np.ndarray], order: Sequence[int]
-) -> tuple[list[int], list[object]]:
+def _output_rows(bound: BoundState, sources: Sequence[Source], order: Sequence[int]) -> tuple[list[int], list[object]]:
     rows: list[int] = []
     kept: list[object] = []
     for index in order:
         shape, dtype = bound.shapes[index], bound.dtypes[index]
-        sizes = _filled(shape)
+        sizes = filled(shape)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         maker = functools.partial(bound.memory.lease, shape, dtype) if nbytes >= LEAST else None
         kept.extend((sizes, maker))
-        shared = _shared_input(bound, sources, index)
+        shared = shared_input(bound.in_place, sources, index)
         rows.extend(
             (dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes, shared, 0 if maker is None else id(maker))
         )
     return rows, kept
 
 
-def _shared_input(bound: BoundState, sources: Sequence[int | np.ndarray], output: int) -> int:
-    """Return which input of the head may lie where an output of the program does, or -1."""
-    source = sources[bound.in_place[output]] if output in bound.in_place else -1
+def shared_input(in_place: Mapping[int, int], sources: Sequence[Source], output: int) -> int:
+    """Return which input of the head may lie where an output of the program does, or -1.
+
+    Args:
+        in_place: outputs of the program that may lie where an input does, and of which.
+        sources: as for ``build_entry``.
+        output: of the program.
+    """
+    source = sources[in_place[output]] if output in in_place else -1
     is_read_once = isinstance(source, int) and [s for s in sources if isinstance(s, int)].count(source) == 1
     return source if isinstance(source, int) and is_read_once else -1
 
 
-def _words(count: int) -> KeptWords:
+def new_words(count: int) -> KeptWords:
+    """Return zeros."""
     return np.zeros(count, np.int64).view(KeptWords)
 
 
-def _filled(values: Sequence[object]) -> Words:
+def filled(values: Sequence[object]) -> Words:
+    """Return numbers as words, at least one."""
     return np.array(values, np.int64).reshape(-1) if len(values) else np.zeros(1, np.int64)

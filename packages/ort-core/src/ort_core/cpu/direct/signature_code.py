@@ -134,7 +134,16 @@ out:
   ret i64 %i
 }
 
-; Whether the held inputs have an entry's shapes.
+; The number that an input is whose shape is known.
+define internal i64 @number(ptr %arrays, i64 %index) {
+  %array = call ptr @pointer(ptr %arrays, i64 %index)
+  %data = call ptr @field(ptr %array, i64 @@A.data@)
+  %value = load i32, ptr %data
+  %number = sext i32 %value to i64
+  ret i64 %number
+}
+
+; Whether the held inputs have an entry's shapes and numbers.
 define internal i1 @matches(ptr %head, ptr %record, ptr %arrays) {
 entry:
   %count = call i64 @word(ptr %head, i64 @@H.INPUTS@)
@@ -144,7 +153,7 @@ next:
   %i = phi i64 [0, %entry], [%i1, %good]
   %at = phi i64 [0, %entry], [%behind, %good]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %look, label %yes
+  br i1 %more, label %look, label %numbers
 look:
   %array = call ptr @pointer(ptr %arrays, i64 %i)
   %rank = call i64 @word(ptr %signature, i64 %at)
@@ -157,6 +166,24 @@ good:
   %sized = add i64 %rank, 2
   %behind = add i64 %at, %sized
   br label %next
+numbers:
+  %number.count = call i64 @word(ptr %head, i64 @@H.NUMBER_COUNT@)
+  %indices = call ptr @pointer(ptr %head, i64 @@H.NUMBERS@)
+  br label %number.next
+number.next:
+  %k = phi i64 [0, %numbers], [%k1, %equal]
+  %more.numbers = icmp slt i64 %k, %number.count
+  br i1 %more.numbers, label %compare, label %yes
+compare:
+  %index = call i64 @word(ptr %indices, i64 %k)
+  %value = call i64 @number(ptr %arrays, i64 %index)
+  %value.at = add i64 %at, %k
+  %expected = call i64 @word(ptr %signature, i64 %value.at)
+  %is.equal = icmp eq i64 %value, %expected
+  br i1 %is.equal, label %equal, label %no
+equal:
+  %k1 = add i64 %k, 1
+  br label %number.next
 yes:
   ret i1 true
 no:

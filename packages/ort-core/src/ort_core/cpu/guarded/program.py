@@ -149,7 +149,7 @@ class _GuardedRun:
     def results(self, observe: StepObserver | None) -> list[np.ndarray] | None:
         """Run all steps; return the outputs, ``None`` where data was out of bounds."""
         kernels = self._program.kernels_by_step
-        flags = self._plan._flags.tolist()
+        flags = self._plan.flags.tolist()
         for call in calls(flags, self._threads, backwards=self._backwards):
             begin = time.perf_counter_ns()
             kernels[call.step](self._written(call.step, call.thread), call.piece, call.pieces, call.thread)

@@ -69,7 +69,7 @@ from ort_core.plugin import (
 )
 from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import Border, Graph, Node, Value, border_of
-from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
+from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue, is_shared
 from ort_core.plugin.memory import StepUse, ValueSlots, picker
 from ort_core.plugin.ops import LastInference, known_contents
 
@@ -262,7 +262,7 @@ class CpuPartition(EagerPartition):
                 contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
                 found = step.program.run(contiguous, run_state.guard, observe, is_whole=len(self._steps) == 1)
                 if direct is not None:
-                    direct.learn(contiguous)
+                    direct.learn(contiguous, is_limited=not is_shared(run_state.guard))
                 return found
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)

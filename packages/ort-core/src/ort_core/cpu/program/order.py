@@ -109,6 +109,18 @@ class StepOrder:
             flags = flags | pieces << PIECES_AT
         return flags
 
+    def alike(self, work: Flags, threads: int) -> tuple[Flags, Flags]:
+        """Return the least and the most work of each step for which flags of this work serve as well.
+
+        Flags of any work are right for every other: who must wait for whom is a matter of memory. They are good for
+        work of the same order of magnitude.
+        """
+        most_cut = MAX_PIECES * self._least * threads  # there are no more pieces, however much there is to do
+        is_small, is_large = work < SERIAL_WORK, work >= most_cut
+        least = np.where(is_small, 0, np.maximum(SERIAL_WORK, np.where(is_large, most_cut, work) // 2))
+        most = np.where(is_small, SERIAL_WORK - 1, np.where(is_large, np.iinfo(np.int64).max, work * 2))
+        return least, most
+
     def _cut(self, pieces_each: int) -> Flags:
         """Return the flags of steps that are all cut into that many pieces for each thread, however short they are."""
         pieces = np.full(len(self.reads), max(1, pieces_each), np.int64)

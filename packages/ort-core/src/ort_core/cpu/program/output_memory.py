@@ -18,6 +18,7 @@ from ort_core.plugin.forks import new_lock
 # Bytes. Smaller ones the C library keeps itself; larger ones it may ask of the system, and give back, each time.
 LEAST = 1 << 17
 ALIGNMENT = 64
+_ROUNDED_BY = 16  # what is taken for an output is up to a sixteenth larger
 
 
 class OutputMemory:
@@ -41,6 +42,17 @@ class OutputMemory:
             return self.empty(shape, dtype)
         except MemoryError:
             return None
+
+    def lease_next(self, shape: tuple[int, ...], dtype: np.dtype, leased: int) -> np.ndarray | None:
+        """Return what ``lease`` returns, and let as much memory lie idle as the outputs of a run take, one by one.
+
+        Args:
+            shape: of the output.
+            dtype: of its elements.
+            leased: bytes of this run's large outputs, this one's among them.
+        """
+        self._limit = max(self._limit, leased + leased // _ROUNDED_BY + leased // LEAST * ALIGNMENT)
+        return self.lease(shape, dtype)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an uninitialized array of its own memory, C-contiguous."""
@@ -106,6 +118,6 @@ class _Lease:
 
 
 def _rounded(nbytes: int) -> int:
-    """Return a size up to a sixteenth larger, so that a cache that grows by a row at a time finds its memory again."""
+    """Return a size up to a ``_ROUNDED_BY``th larger: a cache that grows by a row at a time finds its memory again."""
     step = 1 << max(12, nbytes.bit_length() - 5)
     return -(-nbytes // step) * step

@@ -26,6 +26,8 @@ from ort_core.plugin.forks import new_lock
 from ort_core.plugin.kernels import RunGuard, Unguarded, bound_outputs, may_stop
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
     from ort_core.cpu.lowering.steps import Step
     from ort_core.cpu.program.program_record import ProgramRecord
@@ -205,6 +207,11 @@ class NativeProgram:
         return self._modules
 
     @property
+    def addresses(self) -> npt.NDArray[np.int64]:
+        """Where the kernel of each step lies."""
+        return self._addresses
+
+    @property
     def input_dtypes(self) -> tuple[np.dtype, ...]:
         """numpy's element types of the inputs."""
         return tuple(dtype.numpy for dtype, _ in self.record.input_types)
@@ -213,6 +220,10 @@ class NativeProgram:
         """Return a run state of its own for a caller who runs it natively; ``None`` for a signature never run."""
         plan = self._plans.get(signature)
         return None if plan is None else plan.bind()
+
+    def find_plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan | None:
+        """Return the plan of a signature that was run and is not forgotten."""
+        return self._plans.get(signature)
 
     def bound(self, signature: tuple[tuple[int, ...], ...]) -> BoundState:
         """Return a run state of its own for a caller who runs it natively, for any signature.
@@ -283,7 +294,10 @@ class NativeProgram:
 
 
 class ProgramPlan:
-    """One signature: evaluated sizes, and run states to reuse."""
+    """One signature: evaluated sizes, and run states to reuse.
+
+    ``work`` and ``flags`` are those of each step; ``is_alone`` says that one thread runs them all.
+    """
 
     def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
         record = program.record
@@ -304,13 +318,13 @@ class ProgramPlan:
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
         self.nbytes = arena_offsets(counted, record.per_thread, threads)[1] + output_nbytes
         pieces_at = work_at + len(program.kernels)
-        self._work = values[work_at:pieces_at]
+        self.work = values[work_at:pieces_at]
         are_cut = bool(environment_value("ORT_STEP_PIECES"))
-        self._wanted = ALL if are_cut else _wanted_threads(sum(self._work))
-        is_alone = self._wanted == ALONE or (threads == 1 and not are_cut)  # then nobody meets anybody
-        self._flags = (
+        self._wanted = ALL if are_cut else _wanted_threads(sum(self.work))
+        self.is_alone = self._wanted == ALONE or (threads == 1 and not are_cut)  # then nobody meets anybody
+        self.flags = (
             np.zeros(len(program.kernels), np.int64)
-            if is_alone
+            if self.is_alone
             else record.order.flags(table[record.work_at : count + pieces_at], threads, values[pieces_at:])
         )
         self._fewest_given = len(self._shapes) + 1
@@ -319,18 +333,18 @@ class ProgramPlan:
         self._given_offsets = self._template[relocations.given]
         self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
-        self.kept_nbytes = self._arena_nbytes + self._template.nbytes + self._flags.nbytes * STEP_WORDS
+        self.kept_nbytes = self._arena_nbytes + self._template.nbytes + self.flags.nbytes * STEP_WORDS
 
     @functools.cached_property
     def turns(self) -> list[tuple[int, int]]:
         """The first step and the number of steps of each turn of a run that may be stopped."""
         starts, done = [0], 0
-        for number, work in enumerate(self._work):
+        for number, work in enumerate(self.work):
             if done >= TURN_WORK:
                 starts.append(number)
                 done = 0
             done += work
-        return [(start, stop - start) for start, stop in itertools.pairwise([*starts, len(self._work)])]
+        return [(start, stop - start) for start, stop in itertools.pairwise([*starts, len(self.work)])]
 
     def run(
         self, inputs: Sequence[np.ndarray], given: Mapping[int, np.ndarray], observe: StepObserver | None,
@@ -376,7 +390,7 @@ class ProgramPlan:
             state, state.steps_address, len(self._program.kernels), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
             tuple(self._dtypes), self.nbytes, self._program.record.in_place, self._program.memory,
-            self._wanted == ALONE, sum(self._work),
+            self._wanted == ALONE, sum(self.work),
         )  # fmt: skip
 
     def release(self) -> None:
@@ -405,7 +419,7 @@ class _ProgramRunState:
         steps = own[words:-1].reshape(-1, STEP_WORDS)
         steps[:, 0] = program._addresses
         steps[:, 1] = start + program.record.starts
-        steps[:, 2] = plan._flags
+        steps[:, 2] = plan.flags
         steps[:, 3] = 0
 
     @property

@@ -65,7 +65,7 @@ class TextCalls:
         """The one function; what the step knows changes beneath it."""
         return self._call
 
-    def learn(self, feeds: Mapping[str, object]) -> None:
+    def learn(self, feeds: Mapping[str, object], *, is_limited: bool = False) -> None:
         """Take note of how many texts an ordinary run took within the session's limit of memory.
 
         The program's step has taken note of its arrays in that run, or in one with a limit of its own.
