@@ -1,7 +1,8 @@
 """Random requests to an engine, in random company: each gets what its definition says, whoever else asks.
 
 The truth is onnxruntime's: logits of a whole text at once, without caches, then the choice by the definition in
-float64, with the request's own random numbers. Texts are those of all tokens, cut at the first stop string.
+float64, with the request's own random numbers. Texts are those of all tokens, cut at the first stop string. Caches of
+half floats, which onnxruntime does not read, are read by the numpy kernels.
 """
 
 from __future__ import annotations
@@ -14,16 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 from genai_tiny_models import VOCABULARY
 
+import ort_core
 import ort_genai as og
 from ort_genai.errors import GenerationFailed
 from ort_genai.guidance import Grammar, GrammarKind
 
 END = 285
-_CLOSE = 2e-3  # of logits: two engines sum in different orders
+CLOSE = 2e-3  # of logits: two engines sum in different orders
+_CACHES = {
+    "tensor(float)": np.float32, "tensor(int8)": np.int8, "tensor(float16)": np.float16,
+    "tensor(bfloat16)": ml_dtypes.bfloat16,
+}  # fmt: skip
 LENGTHS = (1, 2, 7, 8, 9, 15, 16, 17, 18, 31, 33, 63, 64, 65, 66, 90, 110, 126, 127)
 LONG_LENGTHS = (1, 16, 17, 64, 65, 128, 240, 255, 256, 257, 272, 273, 274, 300, 511, 512, 513, 529, 530)
 _PATTERNS = ("[a-z]{3,9}", "(the|in|an) [0-9]+", "[0-9]{2}(,[0-9]{2})*", "a|bb|ccc", "[A-Z][a-z ]{0,20}[.]")
@@ -40,16 +47,21 @@ Logits = Callable[[list[int]], Array]
 
 def logits_of(folder: Path) -> Logits:
     """Return what computes the logits (tokens, vocabulary) behind each token of a text."""
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    inputs = {each.name: each for each in session.get_inputs()}
+    file = folder / "model.onnx"
+    inputs = {each.name: each for each in ort_core.InferenceSession(file).get_inputs()}
+    dtypes = {name: _CACHES[each.type] for name, each in inputs.items() if name.startswith("past")}
+    session = (
+        ort_core.InferenceSession(file, providers=["ReferenceExecutionProvider"])
+        if not {np.float16, ml_dtypes.bfloat16}.isdisjoint(dtypes.values())
+        else onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    )
 
     def logits(tokens: list[int]) -> Array:
         count = len(tokens)
         given = {"attention_mask": np.ones((1, count), np.int64), "position_ids": np.arange(count)[None]}
         feeds = {name: value for name, value in given.items() if name in inputs}
-        for name, each in inputs.items():
-            if name.startswith("past"):
-                feeds[name] = np.zeros((1, each.shape[1], 0, each.shape[3]), np.float32)
+        for name, dtype in dtypes.items():
+            feeds[name] = np.zeros((1, inputs[name].shape[1], 0, inputs[name].shape[3]), dtype)
         return session.run(["logits"], {"input_ids": np.array([tokens], np.int64), **feeds})[0][0]
 
     return logits
@@ -112,10 +124,13 @@ class Party:
         truth: of its logits.
         seed: of all.
         lengths: of prompts.
+        close: what logits may differ by.
     """
 
-    def __init__(self, model: og.Model, truth: Logits, seed: int, lengths: Sequence[int] = LENGTHS) -> None:
-        self.random, self.model, self.truth = random.Random(seed), model, truth
+    def __init__(
+        self, model: og.Model, truth: Logits, seed: int, lengths: Sequence[int] = LENGTHS, close: float = CLOSE
+    ) -> None:
+        self.random, self.model, self.truth, self._close = random.Random(seed), model, truth, close
         self._context, self._lengths = model.decoder.context_length, lengths
         longest = min(self._context, max(lengths) + 200)
         row = max(model.decoder.new_state().nbytes_for(1, longest), model.decoder.cache_bytes(longest))
@@ -143,10 +158,17 @@ class Party:
         """Ask for so many texts, twice: the second time with stop strings out of the first texts."""
         with self.engine:
             asked = [(self._prompt(), self._options()) for _ in range(count)]
+            asked += self._choices(*asked[0])
             pieces = self._together(asked)
             again = [self._with_stops(*each, own) for each, own in zip(asked, pieces, strict=True)]
             self._together(self.random.sample(again, len(again)))
             self._check_rest()
+
+    def _choices(
+        self, prompt: list[int], options: og.GenerationOptions
+    ) -> list[tuple[list[int], og.GenerationOptions]]:
+        """Return more texts of a prompt, as a server asks for several choices: alike but for their seeds."""
+        return [(prompt, replace(options, seed=options.seed + place)) for place in range(self.random.choice((0, 1, 4)))]
 
     def _with_stops(
         self, prompt: list[int], options: og.GenerationOptions, pieces: list[og.Piece]
@@ -228,11 +250,13 @@ class Party:
         numbered = [each for each in pieces if each.token is not None]
         for place, (row, piece) in enumerate(zip(rows, numbered, strict=True)):
             shares = row - row.max() - np.log(np.exp(row - row.max()).sum())
-            assert abs(shares[piece.token] - piece.chance) < _CLOSE
+            assert abs(shares[piece.token] - piece.chance) < self._close
             best = [each.token for each in piece.likeliest]
             assert len(best) == options.log_probabilities
-            np.testing.assert_allclose([each.log_probability for each in piece.likeliest], shares[best], atol=_CLOSE)
-            np.testing.assert_allclose(shares[best], np.sort(shares)[::-1][: len(best)], atol=_CLOSE)
+            np.testing.assert_allclose(
+                [each.log_probability for each in piece.likeliest], shares[best], atol=self._close
+            )
+            np.testing.assert_allclose(shares[best], np.sort(shares)[::-1][: len(best)], atol=self._close)
             shaped = self.shaped(row, [*prompt, *tokens[:place]], tokens[:place], options)
             assert self.may_come(shaped, piece.token, options, draws), (prompt, options, tokens, place)
 
@@ -252,7 +276,7 @@ class Party:
     def may_come(self, logits: Array, token: int, options: og.GenerationOptions, draws: np.random.Generator) -> bool:
         """Return whether a token is the one that the definition gives, within what two engines may differ by."""
         is_greedy = options.temperature == 0 or options.top_p == 0 or options.top_k == 1
-        near = _CLOSE * max(1.0, abs(logits[token]))
+        near = self._close * max(1.0, abs(logits[token]))
         if options.grammar is not None:  # which tokens it allows is seen in the whole text
             return logits[token] > -np.inf
         above = logits > logits[token] + near

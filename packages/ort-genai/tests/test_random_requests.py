@@ -11,8 +11,12 @@ from genai_random_requests import LONG_LENGTHS, Party, logits_of
 from genai_random_turns import Talks
 
 import ort_genai as og
+from ort_genai.builder.cache_types import write_with_caches
+from ort_genai.builder.precision_names import CacheType
 
 FAMILIES = ("llama", "mistral", "gemma2", "gpt_oss", "smollm3_windows")
+# an element that is near the middle between two numbers of a cache may be rounded to the other one
+CLOSE_OF_CACHES = {CacheType.FP16: 6e-3, CacheType.BF16: 2e-2, CacheType.INT8: 3e-2}
 SEEDS = range(int(os.environ.get("ORT_GENAI_SEEDS", "2")))
 
 
@@ -39,6 +43,14 @@ def test_texts_of_requests_are_those_of_their_definition(family, small_blocks):
 def test_texts_of_requests_whose_caches_lie_in_one_piece_are_those_of_their_definition():
     for seed in SEEDS:
         Party(*opened("llama", shares_caches=False), 1000 + seed).run()
+
+
+@pytest.mark.parametrize("kind", list(CLOSE_OF_CACHES))
+def test_texts_of_requests_with_smaller_caches_are_those_of_their_definition(kind, small_blocks, tmp_path):
+    write_with_caches(built("llama"), tmp_path / "out", kind)
+    model, truth = og.Model(tmp_path / "out"), logits_of(tmp_path / "out")
+    for seed in SEEDS:
+        Party(model, truth, 4000 + 10 * seed + list(CLOSE_OF_CACHES).index(kind), close=CLOSE_OF_CACHES[kind]).run(6)
 
 
 def test_texts_of_prompts_about_as_long_as_parts_are_those_of_their_definition():
