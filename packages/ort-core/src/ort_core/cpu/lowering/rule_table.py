@@ -94,8 +94,8 @@ OPERATORS: Mapping[str, str] = {  # a rule, as room.module.function of ``rules``
     "machine_learning.features.feature_vectorizer": "ai.onnx.ml:FeatureVectorizer",
     "machine_learning.features.array_feature_extractor": "ai.onnx.ml:ArrayFeatureExtractor",
     "attention.attention.attention": (
-        "Attention com.microsoft:Attention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention "
-        "com.microsoft:QAttention"
+        "Attention com.microsoft:Attention com.microsoft:DecoderMaskedMultiHeadAttention "
+        "com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention com.microsoft:QAttention"
     ),
     "attention.paged_attention.paged_attention": "com.microsoft:PagedAttention",
     "attention.rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",

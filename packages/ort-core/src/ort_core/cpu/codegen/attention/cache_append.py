@@ -1,4 +1,4 @@
-"""Caches with a length of their own in each batch entry: past rows, then the new ones, then zeros.
+"""Caches with a length of their own in each batch entry: past rows, then the new ones, then zeros or what was there.
 
 Where the result is the past's own memory only the new rows are written.
 """
@@ -54,9 +54,10 @@ ARGUMENTS = AppendArguments()
 _POINTERS = frozenset({"out", "past", "new", "lengths", "longest", "error"})
 
 
-def cache_append_text(name: str, target: Target, stored: DataType = DataType.FLOAT) -> str:
+def cache_append_text(name: str, target: Target, stored: DataType = DataType.FLOAT, *, keeps_rest: bool = False) -> str:
     """Return the module of the step kernel; each row that is written is a task.
 
+    With ``keeps_rest`` rows behind the new ones are those of the past, which has as many as the result.
     Of a result in the past's own memory that is the new rows alone: a step costs the same however long the past is.
     """
     e = Emitter(name, KERNEL_PARAMETERS)
@@ -71,7 +72,7 @@ def cache_append_text(name: str, target: Target, stored: DataType = DataType.FLO
     first, last = share(e, e.mul(e.mul(sizes[0], sizes[1]), sizes[2]))
     with e.loop(first, last, unroll=False, hint="task") as task:
         batch, head, row = unravel(e, task, sizes)
-        _Rows(e, target.lanes, stored, given).emit((batch, head, row), is_shared)
+        _Rows(e, target.lanes, stored, given, keeps_rest).emit((batch, head, row), is_shared)
     return module_text([e])
 
 
@@ -86,8 +87,9 @@ def _is_shared(e: Emitter, given: dict[str, IRValue]) -> IRValue:
 class _Rows:
     """Emits one row of the result, of elements of a type."""
 
-    def __init__(self, e: Emitter, lanes: int, stored: DataType, given: dict[str, IRValue]) -> None:
+    def __init__(self, e: Emitter, lanes: int, stored: DataType, given: dict[str, IRValue], keeps_rest: bool) -> None:
         self._emitter, self._lanes, self._stored, self._given = e, lanes, stored, given
+        self._keeps_rest = keeps_rest
 
     def emit(self, index: tuple[IRValue, IRValue, IRValue], is_shared: IRValue) -> None:
         """Emit the row at (batch, head, row); of a shared buffer the rows count from the first new one."""
@@ -111,7 +113,10 @@ class _Rows:
             with e.either(is_new) as source:
                 self._copy(self._place("new", index, fresh), out)
                 with source.otherwise():
-                    self._old_row(old, out, e.compare("slt", fresh, 0))
+                    if self._keeps_rest:
+                        self._copy(old, out)
+                    else:
+                        self._old_row(old, out, e.compare("slt", fresh, 0))
             with branch.otherwise():
                 e.store(integer(1), given["error"], 8)
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
 from ort_core.cpu.lowering.broadcasting import sizes_text
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.rules.attention.attention_caches import cache_scales, filled, presents
+from ort_core.cpu.lowering.rules.attention.attention_caches import (
+    BUFFERED_REST,
+    buffered,
+    cache_scales,
+    filled,
+    presents,
+)
 from ort_core.cpu.lowering.rules.attention.attention_masks import score_mask
 from ort_core.cpu.lowering.rules.attention.attention_operands import operands
 from ort_core.cpu.lowering.sequences.attention_steps import Heads, emit_attention, split_heads
@@ -18,14 +24,14 @@ from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Growth, node_attention
 
 _GENERATED = frozenset(AttentionFeature) - {
-    AttentionFeature.BUFFER, AttentionFeature.TOKENS, AttentionFeature.SINK, AttentionFeature.SMOOTH,
-    AttentionFeature.NORMALIZED, AttentionFeature.SLIDING, AttentionFeature.BEAMS,
+    AttentionFeature.TOKENS, AttentionFeature.SINK, AttentionFeature.SMOOTH, AttentionFeature.NORMALIZED,
+    AttentionFeature.SLIDING, AttentionFeature.BEAMS,
     AttentionFeature.SCORES, AttentionFeature.DOUBLE,
 }  # fmt: skip
 
 
 def attention(lowering: Lowering, node: Node) -> None:
-    """Attention, MultiHeadAttention, GroupQueryAttention, QAttention in float32."""
+    """Attention, MultiHeadAttention, DecoderMaskedMultiHeadAttention, GroupQueryAttention, QAttention in float32."""
     record = node_attention(node)
     _refuse(node, record)
     query, key, value = operands(lowering, node, record)
@@ -37,6 +43,9 @@ def attention(lowering: Lowering, node: Node) -> None:
         query, key, value = filled(lowering, node, record, (query, key, value), lengths)
         scales = cache_scales(lowering, node, record)
         before: KnownDim = 0
+    elif record.cache is not None and record.cache.growth is Growth.BUFFER and record.cache.key is not None:
+        key, value, lengths = buffered(lowering, node, record, key, value)
+        before = 0
     else:
         key, value, before = presents(lowering, node, record, key, value)
     mask = score_mask(lowering, node, record, key)
@@ -69,12 +78,16 @@ def _facts(record: AttentionRecord, query: View, lengths: View | None) -> Attent
     size = query.shape[3]
     if record.scale is None and not isinstance(size, int):
         raise NotLowered("the size of the heads is not known")
-    stated = record.lengths
+    stated, rest = record.lengths, 0
+    if stated is not None:
+        rest = stated.rest
+    elif lengths is not None:
+        rest = BUFFERED_REST
     return AttentionFacts(
         record.factor(size if isinstance(size, int) else 0), is_causal=record.ahead == 0,
         window=0 if record.left is None else record.left + 1, softcap=record.softcap,
         is_hidden_nan=record.is_hidden_nan,
-        lengths_bits=0 if lengths is None else lengths.dtype.bits, lengths_rest=stated.rest if stated else 0,
+        lengths_bits=0 if lengths is None else lengths.dtype.bits, lengths_rest=rest,
         lengths_cover_queries=record.cache is not None and record.cache.growth is Growth.FILLED,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from ort_core.plugin.ops import AttentionRecord, Cache, Rotary
 
 _BOTH = ("keys", "values")
 _KINDS = frozenset({"PER_TENSOR", "PER_CHANNEL"})
+BUFFERED_REST = 1  # the lengths of ``buffered`` are what rows are valid, less this
 
 
 def presents(
@@ -94,11 +95,51 @@ def filled(
     assert record.cache is not None, "there is one"
     pasts = [None if index is None else node.input(index) for index in (record.cache.key, record.cache.value)]
     is_kept = all(lowering.keeps(past, output_of(node, 1 + which)) for which, past in enumerate(pasts))
+    assert record.lengths is not None, "there are some"
+    longest = lowering.contiguous(None if record.lengths.total is None else node.input(record.lengths.total))
     caches = [
-        _appended(lowering, node, record, stored_form(lowering, node, record, which, new, is_kept), lengths)
+        _appended(lowering, node, stored_form(lowering, node, record, which, new, is_kept), lengths, longest)
         for which, new in ((0, key), (1, value))
     ]
     return query, caches[0], caches[1]
+
+
+def buffered(
+    lowering: Lowering, node: Node, record: AttentionRecord, key: View, value: View
+) -> tuple[View, View, View]:
+    """Return keys and values in buffers where the new row lies at a start, and how many rows count.
+
+    The start is one number for the whole batch; rows behind the new one stay as they are, and nobody reads them.
+    """
+    cache = record.cache
+    assert cache is not None, "there is one"
+    if cache.start is None or cache.is_one_tensor or key.shape[2] != 1:
+        raise NotLowered(f"{node.op_type} with a buffer for other than one new row at a start is not generated")
+    if record.mask is not None or record.padding is not None or record.ahead is not None:
+        raise NotLowered(f"{node.op_type} with a buffer and a mask is not generated")
+    start = lowering.contiguous(node.input(cache.start))
+    if start.dtype is not DataType.INT32:
+        raise NotLowered(f"a start of type {start.dtype.text} is not generated")
+    lowering.require_equal(count_of(start.shape), 1)
+    lengths = _numbers(lowering, start, 0, key.shape[0], node)
+    longest = _numbers(lowering, start, BUFFERED_REST, 1, node)
+    pasts = [None if index is None else node.input(index) for index in (cache.key, cache.value)]
+    is_kept = all(lowering.keeps(past, output_of(node, 1 + which)) for which, past in enumerate(pasts))
+    caches = []
+    for which, new in ((0, key), (1, value)):
+        stored = stored_form(lowering, node, record, which, new, is_kept)
+        if stored.past is None:
+            raise NotLowered("a buffer that is not given is not generated")
+        lowering.require_equal(stored.past.shape[2], stored.target.shape[2])
+        caches.append(_appended(lowering, node, stored, lengths, longest, keeps_rest=True))
+    return caches[0], caches[1], lengths
+
+
+def _numbers(lowering: Lowering, start: View, added: int, count: KnownDim, node: Node) -> View:
+    """Return a start and what is added to it, as often as there are entries."""
+    moved = element(0, DataType.INT32) + added if added else element(0, DataType.INT32)
+    pending = PendingElementwise(moved, (start.reshaped((1,)),), (count,), (node,))
+    return lowering.stores.store_elementwise(pending, lowering.new_view(DataType.INT32, (count,)))
 
 
 def cache_scales(lowering: Lowering, node: Node, record: AttentionRecord) -> tuple[View, View] | None:
@@ -190,9 +231,13 @@ def stored_form(
     return StoredRows(dense_rows(lowering, new), past, present, target)
 
 
-def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: StoredRows, lengths: View) -> View:
-    """Write the step that puts new keys or values behind the valid rows of the cache; return the present."""
-    assert record.lengths is not None, "there are some"
+def _appended(
+    lowering: Lowering, node: Node, stored: StoredRows, lengths: View, longest: View, *, keeps_rest: bool = False
+) -> View:
+    """Write the step that puts new keys or values behind the valid rows of the cache; return the present.
+
+    What lies behind all of them is zeros, or, with ``keeps_rest``, what the past has there.
+    """
     new, target = stored.new, stored.target
     batch, heads, rows, size = target.shape
     for left, right in zip(new.shape, (batch, heads, new.shape[2], size), strict=True):
@@ -204,14 +249,16 @@ def _appended(lowering: Lowering, node: Node, record: AttentionRecord, stored: S
         for axis in (0, 1, 3):
             lowering.require_equal(past.shape[axis], target.shape[axis])
         room, strides = past.shape[2], past.strides[:3]
-    total = None if record.lengths.total is None else node.input(record.lengths.total)
-    error, longest = lowering.error_buffer(), lowering.contiguous(total)
+    error = lowering.error_buffer()
     if longest.dtype is not DataType.INT32:
         raise NotLowered(f"a total length of type {longest.dtype.text} is not generated")
     lowering.require_equal(count_of(longest.shape), 1)
     kernel = lowering.kernel(
-        ("cache_append", target.dtype),
-        lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target, target.dtype)),
+        ("cache_append", target.dtype, keeps_rest),
+        lambda: text_kernel(
+            "cache_append",
+            lambda name: cache_append_text(name, lowering.target, target.dtype, keeps_rest=keeps_rest),
+        ),
     )
     words: list[Argument] = [
         pointer(target), pointer(past), pointer(new), pointer(lengths), pointer(longest), Pointer(error), batch, heads,
