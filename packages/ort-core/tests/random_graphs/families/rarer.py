@@ -140,17 +140,24 @@ def mapped_sequence(g: GraphWriter) -> Value:
 
 
 @family()
-def masked_step(g: GraphWriter) -> Value:
-    """DecoderMaskedMultiHeadAttention: one position behind a cache that has room for more."""
+def masked_step(g: GraphWriter) -> list[Value]:
+    """DecoderMaskedMultiHeadAttention and MultiHeadAttention: one position behind a cache that has room for more."""
     batch, heads, size = g.choice((1, 2, 3)), g.choice((1, 2)), g.choice((4, 8))
     room, past = g.choice((4, 9)), g.choice((0, 1, 3))
     parts = [g.weights(et.F32, batch, 1, heads * size) for _ in range(3)]
-    caches = [g.constant(g.numbers_of(et.F32, (batch, heads, room, size))) for _ in range(2)]
-    length = g.constant(np.asarray([past], np.int32))
+    parts[0] = g.node("Add", [parts[0], parts[1]])
+    give = g.given if g.outer is None and g.chance(0.7) else g.constant
+    caches = [give(g.numbers_of(et.F32, (batch, heads, room, size))) for _ in range(2)]
+    length = give(np.asarray([past], np.int32))
+    bias = g.weights(et.F32, 3 * heads * size) if g.chance(0.3) else None
+    if g.chance(0.3):
+        operands = [*parts, bias, None, None, *caches, length]
+        return g.node("MultiHeadAttention", operands, 3, domain=MICROSOFT, num_heads=heads)
+    more = [] if bias is None else [None, None, bias]
     return g.node(
-        "DecoderMaskedMultiHeadAttention", [*parts, None, None, *caches, length], 3, domain=MICROSOFT, num_heads=heads,
-        scale=g.choice((None, 0.3)), past_present_share_buffer=1,
-    )[0]  # fmt: skip
+        "DecoderMaskedMultiHeadAttention", [*parts, None, None, *caches, length, *more], 3, domain=MICROSOFT,
+        num_heads=heads, scale=g.choice((None, 0.3)), past_present_share_buffer=1,
+    )  # fmt: skip
 
 
 @family()
