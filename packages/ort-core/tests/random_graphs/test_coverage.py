@@ -63,7 +63,8 @@ _UNDRAWN: Mapping[str, str] = {
     ),
     "compiled code leaves it to the kernel, whose tests have it": (
         "Attention.qk_matmul_output_mode Attention.softmax_precision GRU.layout LSTM.input_forget LSTM.layout "
-        "RNN.layout com.microsoft:GroupQueryAttention.k_norm_epsilon com.microsoft:GroupQueryAttention.q_norm_epsilon "
+        "RNN.layout com.microsoft:DecoderMaskedMultiHeadAttention.output_qk "
+        "com.microsoft:GroupQueryAttention.k_norm_epsilon com.microsoft:GroupQueryAttention.q_norm_epsilon "
         "com.microsoft:GroupQueryAttention.qk_norm_epsilon com.microsoft:GroupQueryAttention.qk_output "
         "com.microsoft:GroupQueryAttention.sliding_window_cache com.microsoft:PagedAttention.qk_norm_epsilon "
         "com.microsoft:MoE.use_sparse_mixer com.microsoft:QMoE.use_sparse_mixer"
@@ -81,6 +82,7 @@ _UNDRAWN: Mapping[str, str] = {
     "a number of a formula, of which others are drawn": (
         "EyeLike.dtype GRU.activation_alpha GRU.activation_beta LSTM.activation_alpha LSTM.activation_beta "
         "RNN.activation_alpha RNN.activation_beta ReduceLogSumExp.noop_with_empty_axes RoiAlign.spatial_scale "
+        "com.microsoft:DecoderMaskedMultiHeadAttention.mask_filter_value "
         "com.microsoft:EmbedLayerNormalization.epsilon "
         "com.microsoft:EmbedLayerNormalization.mask_index_type com.microsoft:GroupNorm.epsilon "
         "com.microsoft:GroupQueryAttention.causal com.microsoft:MultiHeadAttention.mask_filter_value "

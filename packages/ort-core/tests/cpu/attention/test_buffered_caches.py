@@ -146,3 +146,38 @@ def test_what_masks_a_buffer_is_left_to_the_kernels() -> None:
     expected = float64_result({name: array[:1] for name, array in feeds.items() if name != "mask"}, None)
     np.testing.assert_allclose(session.run(None, feeds)[0][:1], expected, rtol=1e-5, atol=1e-5)
     assert "numpy" in str(session.explain())
+
+
+INPUTS = "float[B, 1, 24] q, float[B, 1, 24] k, float[B, 1, 24] v"
+CACHES = "float[B, 3, M, 8] past_k, float[B, 3, M, 8] past_v"
+OTHERS = {  # without a buffer: rows are appended, or keys and values are given
+    "appended": f"""g ({INPUTS}, {CACHES})
+        => (float[B, 1, 24] y, float[B, 3, R, 8] present_k, float[B, 3, R, 8] present_v) {{
+            y, present_k, present_v = com.microsoft.DecoderMaskedMultiHeadAttention <num_heads = 3>
+                (q, k, v, , , past_k, past_v) }}""",
+    "appended, masked": f"""g ({INPUTS}, int32[B, T] mask, {CACHES})
+        => (float[B, 1, 24] y, float[B, 3, R, 8] present_k, float[B, 3, R, 8] present_v) {{
+            y, present_k, present_v = com.microsoft.DecoderMaskedMultiHeadAttention
+                <num_heads = 3, mask_filter_value = -50.0> (q, k, v, mask, , past_k, past_v) }}""",
+    "appended, with an addend": f"""g ({INPUTS}, float[B, 3, 1, T] addend, {CACHES})
+        => (float[B, 1, 24] y, float[B, 3, R, 8] present_k, float[B, 3, R, 8] present_v) {{
+            y, present_k, present_v = com.microsoft.DecoderMaskedMultiHeadAttention <num_heads = 3>
+                (q, k, v, , addend, past_k, past_v) }}""",
+    "given": """g (float[B, 1, 24] q, float[B, 3, M, 8] k, float[B, 3, M, 8] v) => (float[B, 1, 24] y) {
+            y = com.microsoft.DecoderMaskedMultiHeadAttention <num_heads = 3> (q, k, v) }""",
+}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("case", OTHERS)
+def test_decoders_without_a_buffer_give_what_the_kernels_give(case: str, batch: int) -> None:
+    session = session_of(HEAD + OTHERS[case])
+    model = parser.parse_model(HEAD + OTHERS[case]).SerializeToString()
+    reference = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"])
+    for rows in (1, 5, 8, 9, 10, 30, 31):
+        feeds = feeds_of(session, batch, rows, rows=rows)
+        del feeds["start"]
+        if "mask" in feeds:
+            feeds["mask"][:, 0] = 0
+        for own, other in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
+            np.testing.assert_allclose(own, other, rtol=2e-5, atol=2e-5)
