@@ -242,7 +242,8 @@ def _divided(lowering: Lowering, state: FusionState, value: Scalar, divisor: np.
         return binary(value.operation, parts[0], parts[1])
     if value.operation == "max" and value.arguments[1].operation == "constant" and value.arguments[1].value == 0:
         part = _divided(lowering, state, value.arguments[0], divisor)
-        return None if part is None else binary("max", part, 0.0)
+        side = "max" if divisor > 0 else "min"  # what is above zero is below it in levels of a scale below zero
+        return None if part is None else binary(side, part, 0.0)
     return None
 
 
