@@ -123,6 +123,8 @@ def find_normalization(match: Match, means: tuple[str, ...], x: Value, y: Value)
         return Rejection(f"the mean is computed in {stash.text}", match.root)
     axis = axes.pop()
     assert isinstance(axis, int)
+    if any(fixed_dim(x, offset) == 0 for offset in range(axis, 0)):
+        return Rejection("onnxruntime refuses to normalize rows of no elements", match.root)
     return Normalization(axis, epsilon, stash)
 
 
