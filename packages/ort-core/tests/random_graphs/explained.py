@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from random_graphs.cases import Case
 from random_graphs.element_types import of_array
@@ -112,9 +112,15 @@ def _leaves_a_row_out(mask: np.ndarray) -> bool:
     return bool((mask <= 0).any() or (starts >= ends).any())
 
 
+def _nodes_of(graph: GraphProto) -> list[NodeProto]:
+    """Return the nodes of a graph and of all bodies in it."""
+    bodies = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+    return [*graph.node, *(node for body in bodies for node in _nodes_of(body))]
+
+
 def _attribute(case: Case, name: str, default: Any) -> Any:
-    """Return an attribute of the only node that has it."""
-    given = [a for node in case.model.graph.node for a in node.attribute if a.name == name]
+    """Return an attribute of the only node that has it, which may stand in a body."""
+    given = [a for node in _nodes_of(case.model.graph) for a in node.attribute if a.name == name]
     value = helper.get_attribute_value(given[0]) if given else default
     return value.decode() if isinstance(value, bytes) else value
 
@@ -131,10 +137,12 @@ def _steps_over(case: Case) -> bool:
 
 
 def _is_larger_than_its_image(case: Case) -> bool:
-    """Whether the window of the only pooling does not fit the padded image that some feed is."""
+    """Whether the window of the only pooling does not fit the padded image that some feed is, or a row of it."""
     kernel = _attribute(case, "kernel_shape", None) or ()
     pads, rank = _attribute(case, "pads", None) or (0,) * 2 * len(kernel), len(kernel) + 2
-    images = [array.shape[2:] for feeds in case.feeds for array in feeds.values() if np.ndim(array) == rank]
+    ranks = (rank, rank + 1) if "Scan" in operators_of(case.model.graph) else (rank,)
+    arrays = [array for feeds in case.feeds for array in feeds.values() if np.ndim(array) in ranks]
+    images = [array.shape[array.ndim - len(kernel) :] for array in arrays]
     edges = list(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
     return any(
         size + before + after < reach
@@ -398,8 +406,8 @@ KNOWN: tuple[Explained, ...] = (
         "a gate below -18 is zero there",
     ),
     Explained(
-        "onnxruntime", "If", "Can't merge shape info", "of opsets before 11 it takes the shape of one branch for both",
-        lambda case: case.opset < 11,
+        "onnxruntime", "If", "Can't merge shape info|running If node.*(OutputMLValue|pre-allocated shapes match)",
+        "of opsets before 11 it takes the shape of one branch for both", lambda case: case.opset < 11,
     ),
     Explained(
         "onnxruntime", "EmbedLayerNormalization", "should have [12] dimension", "it wants ranks of tables declared"
@@ -692,6 +700,22 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "DynamicQuantizeLSTM", "^values ",
         "a range without end has no levels: it rounds to any; computed as it is, the input closes gates or shows",
         has_special_values,
+    ),
+    Explained(
+        "onnxruntime", "Pow", r"^values .*int(32|64)\(-(2147483648|9223372036854775808)\), expected np\.int(32|64)\(",
+        "of powers beyond their type it gives the least number, as processors make of doubles; others wrap around",
+    ),
+    Explained(
+        "onnxruntime", "Scan", "Mismatch between expected shape and shape from first output",
+        "it takes the size of a state from an output whose size is declared wrongly",
+        lambda case: "a wrong size is declared" in case.flags,
+    ),
+    Explained(
+        "onnxruntime", "Resize", "ScalesValidation .* mode only supports", "it resizes some axes only, and says so late"
+    ),
+    Explained(
+        "onnxruntime", "QLinearGlobalAveragePool", "parameter out of computation range",
+        "it refuses scales of two signs, whose quotient is below zero",
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip

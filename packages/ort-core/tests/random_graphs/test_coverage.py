@@ -87,9 +87,7 @@ _UNDRAWN: Mapping[str, str] = {
         "com.microsoft:EmbedLayerNormalization.mask_index_type com.microsoft:GroupNorm.epsilon "
         "com.microsoft:GroupQueryAttention.causal com.microsoft:MultiHeadAttention.mask_filter_value "
         "com.microsoft:PagedAttention.rotary_interleaved com.microsoft:PagedAttention.rotary_offset "
-        "com.microsoft:QAttention.mask_filter_value com.microsoft:QLinearAveragePool.auto_pad "
-        "com.microsoft:QLinearAveragePool.ceil_mode com.microsoft:QLinearAveragePool.count_include_pad "
-        "com.microsoft:QLinearAveragePool.pads com.microsoft:SkipGroupNorm.epsilon"
+        "com.microsoft:QAttention.mask_filter_value com.microsoft:SkipGroupNorm.epsilon"
     ),
 }
 """By reason, attributes of compiled operators that no family sets."""

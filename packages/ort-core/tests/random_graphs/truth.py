@@ -28,6 +28,7 @@ from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.ops.contrib_schemas import find_contrib_schema
 from random_graphs import element_types
+from random_graphs.disturbances import is_kept, moved_apart, twin_of, wider, with_rounding
 from random_graphs.element_types import BOOL, F32, ROUNDED_F32, ElementType, of_array
 from random_graphs.triples import NoTruth, Triple, allowed, exact
 
@@ -196,16 +197,19 @@ class Interpreter:
             self._check_equals(node, inputs, truths)
         twins = []
         for side in (1, -1):
-            given = [None if v is None else _side(v, side, rounds and not _is_scale(node, v)) for v in inputs]
+            given = [
+                None if v is None else twin_of(v, side, rounds and not is_kept(node, place, v))
+                for place, v in enumerate(inputs)
+            ]
             twins.append(self._plain(node, given))
         if node.op_type in CENTERED:
-            moved = self._plain(node, [None if v is None else _moved(v) for v in inputs])
-            twins = [[_wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
+            moved = self._plain(node, [None if v is None else moved_apart(v) for v in inputs])
+            twins = [[wider(*each) for each in zip(truths, twin, moved, strict=True)] for twin in twins]
         if node.op_type in _SUMS_ALONG and inputs[0] is not None and inputs[0].is_rounded:
             assert inputs[0].dtype is not None
             roundings = np.abs(inputs[0].truth) * (min(inputs[0].dtype.window, F32.window) / 64)
             (most,) = self._plain(node, [roundings, *(None if v is None else v.truth for v in inputs[1:])])
-            twins = [[_rounded(twin[0], truths[0], most, side)] for side, twin in zip((1, -1), twins, strict=True)]
+            twins = [[with_rounding(twin[0], truths[0], most, side)] for side, twin in zip((1, -1), twins, strict=True)]
         if node.op_type == "QuantizeLinear":
             twins = [
                 self._with_other_division(node, inputs, twin, side) for side, twin in zip((1, -1), twins, strict=True)
@@ -279,7 +283,7 @@ class Interpreter:
             return
         for side in (1, -1):
             given = [None if v is None else v.truth for v in inputs]
-            given[floats[-1]] = _side(inputs[floats[-1]], side, rounds=True)  # type: ignore[arg-type]  # is a float
+            given[floats[-1]] = twin_of(inputs[floats[-1]], side, rounds=True)  # type: ignore[arg-type]  # is a float
             moved = self._plain(node, given)
             if not all(np.array_equal(moved[i], truths[i]) for i in wholes):
                 raise NoTruth(DISCRETE)
@@ -290,7 +294,7 @@ class Interpreter:
         """Return twins of integers that hang on how a quotient is rounded, beside those that hang on its dividend."""
         given = [None if v is None else v.truth for v in inputs]
         truth = self._plain(node, given)
-        given[1] = _side(inputs[1], side, rounds=True)  # type: ignore[arg-type]  # the scale is given
+        given[1] = twin_of(inputs[1], side, rounds=True)  # type: ignore[arg-type]  # the scale is given
         return [
             np.where(each == plain, other, each)
             for each, other, plain in zip(twins, self._plain(node, given), truth, strict=True)
@@ -445,52 +449,6 @@ _FLOAT_LIKE = {
 """Which input gives outputs their float type, where it is not the first float."""
 
 
-def _side(value: Triple, side: int, rounds: bool) -> Any:
-    """Return one twin of an input; exact floats are disturbed, too, where the node rounds."""
-    chosen = value.above if side > 0 else value.below
-    if not (rounds and value.is_exact and value.is_tensor and value.dtype is not None and value.dtype.is_float):
-        return chosen
-    return _disturbed(value.truth, value.truth, value.dtype.window, side)
-
-
-def _is_scale(node: NodeProto, value: Triple) -> bool:
-    """Return whether a value is scales of a Resize that divide without rounding: 8 pixels by 2 are 4, not 3.999 cut."""
-    if node.op_type not in ("Resize", "Upsample") or value.truth.ndim != 1 or not value.is_exact:
-        return False
-    return bool((np.frexp(value.truth)[0] == 0.5).all())
-
-
-def _moved(value: Triple) -> Any:
-    """Return the truth of an input, its floats disturbed each by itself even where its twins have moved as one."""
-    if not (value.is_tensor and value.dtype is not None and value.dtype.is_float):
-        return value.truth
-    return _disturbed(value.truth, value.truth, F32.window / 8, 1)
-
-
-def _wider(truth: np.ndarray, twin: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return a twin that lies at least as far from the truth as another disturbance does."""
-    with np.errstate(all="ignore"):
-        far = np.abs(moved - truth)
-        return np.where(np.abs(twin - truth) < far, truth + np.where(twin < truth, -far, far), twin)
-
-
-def _disturbed(array: np.ndarray, size: np.ndarray, window: float, side: int) -> np.ndarray:
-    """Return an array with a disturbance of one window, whose sign changes from element to element."""
-    pattern = _pattern(array.size).reshape(array.shape)
-    with np.errstate(all="ignore"):
-        moved = array + pattern * (side * window) * np.abs(size)
-    return np.where(np.isfinite(moved), moved, array)
-
-
-def _rounded(twin: np.ndarray, truth: np.ndarray, size: np.ndarray, side: int) -> np.ndarray:
-    """Return a twin with the rounding of its own node: farther from the truth, never back to it."""
-    pattern = _pattern(twin.size).reshape(twin.shape)
-    with np.errstate(all="ignore"):
-        way = np.where(twin == truth, pattern * side, np.sign(twin - truth))
-        moved = twin + way * size
-    return np.where(np.isfinite(moved), moved, twin)
-
-
 def _size_of_roundings(
     node: NodeProto, inputs: Sequence[Triple | None], truth: np.ndarray, dtype: ElementType
 ) -> np.ndarray:
@@ -581,12 +539,6 @@ def _share_of_squares(node: NodeProto, array: np.ndarray) -> np.ndarray:
     return (array**2).mean(axes, keepdims=True) / variance
 
 
-@functools.lru_cache(maxsize=512)
-def _pattern(count: int) -> np.ndarray:
-    """Return as many of one sign as of the other: of two numbers one moves up, the other down."""
-    return np.random.default_rng(count).permutation(np.resize([-1.0, 1.0], count))
-
-
 def _finished(
     node: NodeProto, inputs: Sequence[Triple | None], truth: Any, above: Any, below: Any, dtype: ElementType | None
 ) -> Triple:
@@ -614,7 +566,7 @@ def _finished(
         raise NoTruth("a value too large")
     if not _moves_or_decides(node):
         size = _size_of_roundings(node, inputs, truth, dtype)
-        above, below = (_rounded(t, truth, size, s) for t, s in ((above, 1), (below, -1)))
+        above, below = (with_rounding(t, truth, size, s) for t, s in ((above, 1), (below, -1)))
     elif np.array_equal(above, truth, equal_nan=True) and np.array_equal(below, truth, equal_nan=True):
         return Triple(truth, truth, truth, dtype)
     for twin in (above, below):

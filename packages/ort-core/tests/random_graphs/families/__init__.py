@@ -53,6 +53,12 @@ _MODULES = (
     "long_rows",
     "repeated",
     "growing_states",
+    "signed_scales",
+    "biases",
+    "narrowed_sizes",
+    "written_norms",
+    "resized",
+    "across_bodies",
 )
 
 
