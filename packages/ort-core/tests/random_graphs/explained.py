@@ -714,7 +714,7 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "Resize", "ScalesValidation .* mode only supports", "it resizes some axes only, and says so late"
     ),
     Explained(
-        "onnxruntime", "QLinearGlobalAveragePool", "parameter out of computation range",
+        "onnxruntime", "QLinearGlobalAveragePool QLinearAveragePool", "parameter out of computation range",
         "it refuses scales of two signs, whose quotient is below zero",
     ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),

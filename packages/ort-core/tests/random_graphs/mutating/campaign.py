@@ -3,7 +3,8 @@
     python campaign.py FOLDER FIRST COUNT OUT [WORKERS] [low|full] [TESTS ...]
 
 FOLDER has the recorded models; where there are none, TESTS are run to record them: the suite's own tests of passes,
-rewriting and lowering, unless others are named. OUT gets a line of JSON for each mutant, as that of random graphs has
+rewriting and lowering, unless others are named. Transformers and patterns of this folder stand beside them, and alone
+where the only one of TESTS is ``none``. OUT gets a line of JSON for each mutant, as that of random graphs has
 for each seed; mutants that stand in it already are not tried again. The last line of stdout is the summary; the exit
 status is 1 where a difference is not explained.
 """
@@ -19,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from random_graphs.campaign import Campaign, judge_seeds
-from random_graphs.mutating.records import recorded_paths
+from random_graphs.mutating.records import record_made, recorded_paths
 
 OWN_TESTS = Path(__file__).parents[2]
 TESTS = ("passes", "rewrite", "cpu/low_precision", "cpu/lowering", "cpu/attention", "cpu/products", "cpu/rows")
@@ -28,6 +29,9 @@ WORKER = Path(__file__).with_name("worker.py")
 
 def record(folder: Path, tests: Sequence[str]) -> None:
     """Run tests with the plugin that records their models; whether they pass is asked elsewhere."""
+    record_made(folder)
+    if list(tests) == ["none"]:
+        return
     named = list(tests) or [str(OWN_TESTS / each) for each in TESTS]
     paths = os.pathsep.join([str(OWN_TESTS), os.environ.get("PYTHONPATH", "")])
     subprocess.run(

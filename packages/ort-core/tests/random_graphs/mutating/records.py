@@ -1,4 +1,4 @@
-"""The recorded models of a folder, as models to change: small ones of known operators that the numpy kernels run."""
+"""The models of a folder, as models to change: recorded ones of known operators that the numpy kernels run, and own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 from onnx import ModelProto, ValueInfoProto, helper
 
 from random_graphs.mutating.mutants import Model, model_of
+from random_graphs.mutating.patterns import OLD_FORMS, PATTERNS
+from random_graphs.mutating.transformers import TRANSFORMERS
 
-MOST_NODES = 60
+MOST_NODES = 120
 LARGEST_NBYTES = 3_000_000  # of all values
 DOMAINS = ("", "com.microsoft", "ai.onnx.ml", "ai.onnx")
 MUTANTS_OF_EACH = 4  # one behind the other: the values of a model are found once
+
+
+def made(name: str) -> tuple[ModelProto, Mapping[str, Any]]:
+    """Return a transformer or a pattern by its name, with feeds."""
+    if name in TRANSFORMERS:
+        return TRANSFORMERS[name]()
+    head = f'<ir_version: 10, opset_import: ["" : {17 if name in OLD_FORMS else 21}]>\n'
+    proto = onnx.parser.parse_model(head + PATTERNS[name])
+    feeds = made_up(proto)
+    assert feeds is not None
+    return proto, feeds
+
+
+def record_made(folder: Path) -> None:
+    """Write all transformers and patterns as records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (*TRANSFORMERS, *PATTERNS):
+        proto, feeds = made(name)
+        record = {"model": proto.SerializeToString(), "feeds": dict(feeds), "test": name}
+        (folder / f"{name.replace(' ', '_')}.pickle").write_bytes(pickle.dumps(record))
 
 
 def recorded_paths(folder: Path) -> Sequence[Path]:
