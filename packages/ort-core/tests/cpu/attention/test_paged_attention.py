@@ -89,10 +89,10 @@ def feeds(
     return found
 
 
-def differences(content: bytes, given: dict[str, Array], tolerance: float) -> None:
+def differences(content: bytes, given: dict[str, Array], tolerance: float, precision: str = "float32") -> None:
     """Require equal results of the compiled program and of the reference kernel, twice."""
     expected = ort.InferenceSession(content, providers=["ReferenceExecutionProvider"]).run(None, given)
-    session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(content, providers=[("CPUExecutionProvider", {"precision": precision})])
     for _ in range(2):
         found = session.run(None, given)
         np.testing.assert_allclose(found[0].astype(float), expected[0].astype(float), rtol=tolerance, atol=tolerance)
@@ -135,6 +135,23 @@ def test_other_types_and_masks_are_the_references(
 ) -> None:
     check("both", "blocks of 16", dtype, cache, **attributes)
     assert is_native(partitions)
+
+
+@pytest.mark.parametrize(
+    ("steps", "sizes", "dtype", "cache"),
+    [
+        *((steps, "blocks of 16", np.float32, None) for steps in STEPS),
+        *(("both", sizes, np.float32, None) for sizes in SIZES if sizes != "blocks of 16"),
+        ("both", "odd blocks", np.float16, None), ("both", "blocks of 16", np.float32, np.int8),
+    ],
+)  # fmt: skip
+def test_products_of_bfloat16_give_the_references_results_within_their_roundings(
+    steps: str, sizes: str, dtype: type, cache: type | None
+) -> None:
+    stored = cache or dtype
+    more = QUANTIZED if stored is np.int8 else {}
+    content = decoder(*SIZES[sizes][:3], dtype, stored, **more)
+    differences(content, feeds(STEPS[steps], SIZES[sizes], dtype, stored), 0.05, "bfloat16")
 
 
 @pytest.mark.parametrize("memory", ["end", "begin"])

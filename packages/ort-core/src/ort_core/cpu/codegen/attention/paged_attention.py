@@ -395,13 +395,6 @@ class _PagedDriver(AttentionDriver):
             values = (self._rows_at("value", at), value_row, size)
             e.call_void(KEY_SCORES, height, self.strip, depth, *keys, *to, *values)
 
-    def _packed_scores(self, height: IRValue, seen: IRValue) -> None:
-        e, depth, columns = self.emitter, self.given["depth"], self.shape.columns
-        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
-            panel, to = e.element(self.keys, e.mul(first, depth)), e.element(self.scores, first)
-            none = [integer(1), panel, integer(0)]
-            self._call(height, [depth, self.strip, depth, panel, integer(columns), to, integer(self.block), *none])
-
     def _weighted_values(
         self, height: IRValue, block: IRValue, seen: IRValue, local: IRValue, is_first: IRValue
     ) -> None:
