@@ -309,7 +309,7 @@ def _prepare(
         except InvalidGraph as error:
             log.info("the model is invalid with its defaults, or altogether; prepared for overriding them: %s", error)
             model = None
-    general = source.load(options) if model is None else model
+    general = (source.load_again if is_general else source.load)(options) if model is None else model
     if is_general:
         distinguish_sizes(general)
     return stages.prepare(general, options, environment, request, disabled_passes, source.folder)

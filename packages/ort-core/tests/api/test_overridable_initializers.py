@@ -186,3 +186,49 @@ def test_none_for_an_input_with_a_default_means_the_default_as_in_onnxruntime():
         for w in (None, np.zeros(2, np.float32), None):
             (y,) = session.run(None, {"x": x, "w": w})
             np.testing.assert_array_equal(y, x + ([1, 2] if w is None else w))
+
+
+def other_default(number: float) -> bytes:
+    """Return ``y = x * w`` with a default of ``w``."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "own"], ["y"])], "scaled",
+        [info("x", TensorProto.FLOAT, [2]), info("w", TensorProto.FLOAT, [1])], [info("y", TensorProto.FLOAT, [2])],
+        [numpy_helper.from_array(np.array([number], np.float32), name) for name in ("w", "own")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 15)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+def test_a_session_does_not_become_one_of_a_file_that_was_written_later(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(other_default(3))
+    session = InferenceSession(path)
+    x, w = np.ones(2, np.float32), np.array([10], np.float32)
+    later = tmp_path / "later.onnx"
+    later.write_bytes(other_default(400))
+    later.replace(path)
+    with pytest.raises(ort_core.errors.Fail, match="was written again since this session loaded it"):
+        session.run(None, {"x": x, "w": w})
+    assert session.run(None, {"x": x})[0].tolist() == [6, 6], "other runs go on"
+    assert InferenceSession(path).run(None, {"x": x, "w": w})[0].tolist() == [410, 410]
+
+
+def test_a_file_that_is_gone_is_told_as_that(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(other_default(3))
+    session = InferenceSession(path)
+    path.unlink()
+    with pytest.raises(ort_core.errors.NoSuchFile, match="is gone since this session loaded it"):
+        session.run(None, {"x": np.ones(2, np.float32), "w": np.ones(1, np.float32)})
+
+
+def test_a_file_is_found_again_from_another_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(other_default(3))
+    session = InferenceSession("model.onnx")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (tmp_path / "other" / "model.onnx").write_bytes(other_default(400))
+    found = session.run(None, {"x": np.ones(2, np.float32), "w": np.array([10], np.float32)})
+    assert found[0].tolist() == [13, 13]

@@ -1,7 +1,7 @@
 """ModelSource: where a session's model came from, so that it can be loaded again and pickled.
 
-A path is kept as a path. Bytes, file objects and protos are not kept: the loaded model is, which shares its constants
-with the optimized one.
+A path is kept as a path, and what tells its file from another that is written there later. Bytes, file objects and
+protos are not kept: the loaded model is, which shares its constants with the optimized one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ort_core.errors import ModelLoadCanceled, UnfitInitializer, did_you_mean
+from ort_core.errors import Fail, ModelLoadCanceled, NoSuchFile, UnfitInitializer, did_you_mean
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
 from ort_core.ir.rejection import Rejection
@@ -40,6 +40,7 @@ class ModelSource:
         self._source: Loadable | None = source
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
         self._model = _model_of(source) if self.path is None else None
+        self._loaded_file: Identity | None = None
         self.has_fixed_sizes = False  # whether the options of the last load gave sizes to dimensions of inputs
 
     @property
@@ -55,7 +56,8 @@ class ModelSource:
         Bytes are told by their digest, which ``session.recalls_bytes`` asks for: it takes a moment for large ones.
         """
         if self.path is not None:
-            return identity_of(os.fsdecode(self.path))
+            self._loaded_file = identity_of(os.fsdecode(self.path))
+            return self._loaded_file
         if not isinstance(self._source, bytes) or not options.setting("session.recalls_bytes"):
             return None
         from ort_core.cache.digests import digest_of  # files need none
@@ -73,8 +75,8 @@ class ModelSource:
         found = [identity_of(os.path.join(os.fsdecode(folder), name)) for name in names]
         return Rejection("a file is missing") if None in found else [each for each in found if each is not None]
 
-    def load(self, options: SessionOptions) -> Model:
-        """Return an editable model with the options' initializers and sizes in it.
+    def load(self, options: SessionOptions, where: str | None = None) -> Model:
+        """Return an editable model with the options' initializers and sizes in it; of a file, read ``where`` it lies.
 
         Raises:
             NoSuchFile, InvalidProtobuf, InvalidGraph, Fail: as ``onnx_io.load.load_model``.
@@ -85,10 +87,12 @@ class ModelSource:
 
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
+        if self.path is not None:
+            self._loaded_file = identity_of(os.fsdecode(self.path))
         if self._model is None:
             folder = str(options.setting(_FOLDER)) or None
             model = load_model(
-                cast(Any, self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
+                cast(Any, where or self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
                 folder=folder, linked_folder=str(options.setting(_LINKED_FOLDER)) or None,
                 in_memory_files=options.external_files, released_opsets_only=_released_only(options),
                 given=options.initializers.keys(),
@@ -106,6 +110,25 @@ class ModelSource:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
         return model
 
+    def load_again(self, options: SessionOptions) -> Model:
+        """Return the model that was loaded once more, as ``load``.
+
+        Raises:
+            NoSuchFile: its file is gone.
+            Fail: another one lies there by now: a session does not become one of that in the middle of its life.
+        """
+        before = self._loaded_file
+        if before is None:
+            return self.load(options)
+        if identity_of(before[0]) != before:
+            gone = not os.path.exists(before[0])
+            raise (NoSuchFile if gone else Fail)(
+                f"{self.path} {'is gone' if gone else 'was written again'} since this session loaded it. A run that "
+                "overrides a default, or has several sizes for one name, needs it once more when it is the first of "
+                "its kind. Keep the file, or give the session the model's bytes."
+            )
+        return self.load(options, before[0])  # the working folder may be another one by now
+
     def content(self) -> bytes | None:
         """Return the model as bytes, made for this call where it was loaded; ``None`` where it came from a path."""
         if self._model is None and isinstance(self._source, bytes):  # its session came out of the cache
@@ -120,6 +143,7 @@ class ModelSource:
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self.path = state["path"]
         self._source, self._model = (self.path if self.path is not None else state["content"]), None
+        self._loaded_file = None
         self.has_fixed_sizes = False
 
 
