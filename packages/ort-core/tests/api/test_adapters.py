@@ -56,7 +56,7 @@ def test_types_of_less_than_a_byte_survive_a_round_trip():
     assert read_adapter(write_adapter(1, 1, {"n": narrow}))[3]["n"].tolist() == narrow.tolist()
 
 
-def test_an_active_adapter_feeds_its_parameters_and_the_caller_wins(session_of, tmp_path):
+def test_an_active_adapter_feeds_its_parameters_also_where_the_caller_feeds_others(session_of, tmp_path):
     path = tmp_path / "factor.onnx_adapter"
     adapter = ort_core.AdapterFormat()
     adapter.set_parameters({"factor": ort_core.OrtValue.ortvalue_from_numpy(np.array([10], np.float32))})
@@ -67,7 +67,8 @@ def test_an_active_adapter_feeds_its_parameters_and_the_caller_wins(session_of, 
     options.add_active_adapter(loaded)
     session, x = session_of("scale"), np.ones(2, np.float32)
     assert session.run(None, {"x": x}, options)[0].tolist() == [30, 30]
-    assert session.run(None, {"x": x, "factor": [1.0]}, options)[0].tolist() == [3, 3]
+    assert session.run(None, {"x": x, "factor": [1.0]}, options)[0].tolist() == [30, 30]
+    assert session.run(None, {"x": x, "factor": [1.0]})[0].tolist() == [3, 3]
     with pytest.raises(InvalidType, match="expected a LoraAdapter"):
         options.add_active_adapter(3)
 

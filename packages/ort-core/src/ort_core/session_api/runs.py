@@ -245,7 +245,7 @@ class SessionRuns(SessionFacts):
         if run_options is not None and run_options.active_adapters:
             adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
             adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}
-            input_feed = {**adapted, **input_feed}
+            input_feed = {**input_feed, **adapted}  # as in onnxruntime, adapters stand behind what is fed
         return self._loaded.checker.convert(input_feed)
 
     def _run(
