@@ -34,6 +34,10 @@ _TAKEN = {  # what onnxruntime says where it takes less -> why this project take
     "SystemError : 2": "a file that cannot be written is Fail",
     "Exiting due to terminate": "feeds and names are looked at before the run is stopped",
     "IsTensor() was false": "sequences in vectors",
+    "has no attribute '_ortvalue'": "what is no OrtValue is told as that",
+    "We do not support type": "what files in ORT format hold not is told as not implemented",
+    "not found from the table": "a file that no memory was given for is read where it lies",
+    "External data path validation failed": "options that a session gives keep the files in memory",
 }
 _REFUSED = {  # what this project says where it takes less -> why
     "is not a name": "bytes are no name",
@@ -46,6 +50,7 @@ _REFUSED = {  # what this project says where it takes less -> why
     "Got invalid dimensions for input: o": "a size that the options fix holds in optionals, too",
     "the computed output shape for this run": "memory of another size is refused for inputs that are outputs, too",
     "has no attribute": "sequences have no rank: a fault of the program",
+    "over a read-only array": "an array that is read-only stays so, behind an OrtValue, too",
 }
 
 
@@ -56,6 +61,10 @@ def reason_of(program: dict, theirs: Step, ours: Step) -> str | None:
     if theirs[1] == "ok":
         return _found(_REFUSED, ours[3])
     if ours[1] == "ok" or theirs[2][0] not in ours[2]:
+        if " adapted " in theirs[0] and "Required inputs" in theirs[3]:
+            return "an adapter may give an input that has no default"
+        if theirs[1] == "error" == ours[1] and "is not a name" in ours[3]:
+            return "bytes are no name"
         return _found(_TAKEN, theirs[3])
     return ""
 
@@ -76,6 +85,8 @@ def _of_values(program: dict, theirs: Step, ours: Step) -> str | None:
         return "inferred sizes take the places of names"
     if label.startswith("value ") and _without_flags(theirs[2]) == _without_flags(ours[2]):
         return "an array that is read-only stays so; parts of sparse tensors can be written"
+    if program["model"].startswith("sequence") and ("binding_again" in label or "bindings_of_threads" in label):
+        return "onnxruntime adds to the sequence that the last run of a binding gave"
     if "in_the_background" in label:
         return "a callback is called also where results or feeds cannot be converted"
     if "bytes_array" in label or "unicode_array" in label:

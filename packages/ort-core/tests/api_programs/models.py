@@ -7,9 +7,10 @@ An input is ``(name, kind, element type, sizes)``; the kind is ``tensor``, ``seq
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from onnx import ModelProto, helper, parser
+import numpy as np
+from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 HEAD = '<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3, "com.microsoft": 1]> '
 FLOATS = ("float", "double", "float16")
@@ -18,18 +19,24 @@ NARROW = ("bfloat16", "float8e4m3fn", "float8e5m2", "int4", "uint4")
 NUMBERS = (*FLOATS, "int32", "int64")
 WIDE = (*FLOATS, *INTEGERS, "bool", "string", *NARROW[:3])
 EVERY = (*FLOATS, *INTEGERS, "bool", "string", *NARROW)
+DATA, ROOM = "weights.bin", 64  # a file of data, and how far two tensors are apart in it
 Input = tuple[str, str, str, list[int | str]]
 
 
 @dataclass
 class Sample:
-    """A model: its name, its bytes, its inputs, its outputs, and the names that the next run asks for."""
+    """A model: its name, its bytes, its inputs, its outputs, the names that the next run asks for, files beside it.
+
+    ``kept`` lives as long as the program.
+    """
 
     name: str
     content: bytes
     inputs: list[Input]
     outputs: list[str]
     wanted: object = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    kept: list[object] = field(default_factory=list)
 
 
 def _sizes(text: str) -> list[int | str]:
@@ -174,6 +181,19 @@ TEXTS: dict[str, tuple[tuple[str, ...], str, list[tuple[str, str, str, str]], li
         [("x", "tensor", "float", "N")],
         ["y"],
     ),
+    "denoted": (
+        ("float", "int64"),
+        "g ({type}[N,3] x, {type}[M,3] z) => ({type}[K,3] y) {{y = Concat<axis=0>(x, z)}}",
+        [("x", "tensor", "{type}", "N,3"), ("z", "tensor", "{type}", "N,3")],
+        ["y"],
+    ),
+    "external": (
+        ("float",),
+        "g (float[N,3] x) => (float[N,2] y) <float[3,2] w = {{1,2,3,4,5,6}}, float[2] b = {{1,2}}> "
+        "{{p = MatMul(x, w) y = Add(p, b)}}",
+        [("x", "tensor", "float", "N,3")],
+        ["y"],
+    ),
     "product": (
         ("float", "double"),
         "g ({type}[N,3] x) => ({type}[N,2] y) <{type}[3,2] w = {{1,2,3,4,5,6}}> {{y = MatMul(x, w)}}",
@@ -196,7 +216,25 @@ def build(name: str, element_type: str) -> Sample:
     _, text, inputs, outputs = TEXTS[name]
     model = parser.parse_model(HEAD + text.format(type=element_type))
     given = [(each, kind, of.format(type=element_type), _sizes(sizes)) for each, kind, of, sizes in inputs]
-    return Sample(f"{name} {element_type}", _described(model), given, outputs)
+    files: dict[str, bytes] = {}
+    if name == "denoted":
+        for info in model.graph.input:
+            info.type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    if name == "external":
+        files = {DATA: b"".join(_taken_out(tensor, place) for place, tensor in enumerate(model.graph.initializer))}
+    return Sample(f"{name} {element_type}", _described(model), given, outputs, files=files)
+
+
+def _taken_out(tensor: TensorProto, place: int) -> bytes:
+    """Let a tensor name its place in the file of data; return what stands there."""
+    content = numpy_helper.to_array(tensor).tobytes().ljust(ROOM, b"\0")
+    length = 4 * int(np.prod(tensor.dims))
+    tensor.ClearField("float_data")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", DATA), ("offset", str(place * ROOM)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+    return content
 
 
 def drawn(choice: Callable[[list], object]) -> Sample:

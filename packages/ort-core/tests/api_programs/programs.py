@@ -11,6 +11,7 @@ import models
 import sessions
 import values
 import ways
+import ways_of_several
 
 
 class Steps:
@@ -48,7 +49,7 @@ def run_program(seed: int) -> dict[str, object]:
             )
             forms.append(f"{name}={form}")
         title, fed = ways.disturbed(draw, fed) if what == "feeds" else ("fit", fed)
-        way = draw.choice(ways.WAYS)
+        way = draw.choice(ways.WAYS if draw.random() < 0.6 else ways_of_several.WAYS)
         sample.wanted = ways.names(draw, sample, what == "names")
         label = f"{number} {way.__name__} {title} {sample.wanted!a} {' '.join(forms)}"
         for _ in range(draw.choice([1, 1, 2])):

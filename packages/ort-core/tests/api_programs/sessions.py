@@ -82,11 +82,13 @@ def _options(draw: Random, sample: Sample, steps: Steps) -> ort.SessionOptions:
     for key, text in draw.sample(ENTRIES, draw.choice([0, 0, 1, 2])):
         steps.take(f"entry {key}={text}", lambda key=key, text=text: options.add_session_config_entry(key, text))
         steps.take(f"read entry {key}", lambda key=key: _hidden(options.get_session_config_entry(key)))
-    if draw.random() < 0.2:
+    if sample.files:
+        _give_files(draw, sample, options, steps)
+    if draw.random() < (0.6 if sample.name.startswith("denoted") else 0.2):
         name, size = draw.choice(["N", "M", "zz"]), draw.choice([0, 1, 2, 3])
         steps.take(f"override {name} {size}", lambda: options.add_free_dimension_override_by_name(name, size))
-    if draw.random() < 0.1:
-        name, size = draw.choice(["DATA_BATCH", "zz"]), draw.choice([1, 2])
+    if draw.random() < (0.6 if sample.name.startswith("denoted") else 0.1):
+        name, size = draw.choice(["DATA_BATCH", "DATA_BATCH", "zz"]), draw.choice([1, 2])
         steps.take(f"denotation {name} {size}", lambda: options.add_free_dimension_override_by_denotation(name, size))
     if draw.random() < 0.1 or (sample.name.startswith("default") and draw.random() < 0.7):
         name, array = (
@@ -98,6 +100,34 @@ def _options(draw: Random, sample: Sample, steps: Steps) -> ort.SessionOptions:
             f"initializer {name} {array.dtype} {type(given).__name__}", lambda: options.add_initializer(name, given)
         )
     return options
+
+
+def _give_files(draw: Random, sample: Sample, options: ort.SessionOptions, steps: Steps) -> None:
+    """Give what files hold in memory: tensor by tensor, or as the files are; what fits, and what does not."""
+    kind = draw.choice(["nothing", "tensors", "tensors", "a file", "a file", "numpy"])
+    if kind in ("tensors", "numpy"):
+        arrays = {"w": np.full((3, draw.choice([2, 2, 2, 3])), 2, draw.choice(["f", "f", "f", "d"]))}
+        arrays["b"] = np.arange(2, dtype=np.float32)
+        named = draw.choice([["w", "b"], ["w", "b"], ["w"], ["w", "b", "nobody"]])
+        given = [arrays.get(name, arrays["b"]) for name in named]
+        made = given if kind == "numpy" else [ort.OrtValue.ortvalue_from_numpy(each) for each in given]
+        sample.kept.append(given)  # onnxruntime's session reads this memory
+        steps.take(
+            f"external {kind} {named} {arrays['w'].shape} {arrays['w'].dtype}",
+            lambda: options.add_external_initializers(named, made),
+        )
+    elif kind == "a file":
+        (name, content), cut = next(iter(sample.files.items())), draw.choice([0, 0, 0, 1, 70])
+        given = draw.choice([bytes, bytearray, memoryview, lambda part: np.frombuffer(part, np.uint8)])
+        kept = content[: len(content) - cut]
+        length = draw.choice([len(kept), len(kept), len(kept), 3])
+        named = draw.choice([name, name, "other.bin"])
+        memory = given(kept)
+        sample.kept.append(memory)
+        steps.take(
+            f"external file {named} less {cut} of {length}",
+            lambda: options.add_external_initializers_from_files_in_memory([named], [memory], [length]),
+        )
 
 
 def _hidden(found: object) -> object:
@@ -115,6 +145,8 @@ def opened(draw: Random, sample: Sample, steps: Steps) -> ort.InferenceSession |
     if kind != "bytes":
         path = Path(FOLDER, f"model ä {draw.random()}.onnx")
         path.write_bytes(sample.content)
+        for name, content in sample.files.items():
+            Path(FOLDER, name).write_bytes(content)
         source = str(path) if kind == "text path" else path
     providers = draw.choice(
         [
