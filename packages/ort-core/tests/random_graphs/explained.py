@@ -448,9 +448,9 @@ KNOWN: tuple[Explained, ...] = (
     ),
     Explained("onnxruntime", "Binarizer", "Input data with index: [0-9]+ is NaN", "it refuses what is not a number"),
     Explained(
-        "onnxruntime", "If ReduceSumInteger",
+        "onnxruntime", "If Loop ReduceSumInteger",
         r"^error .*Op .Part.*(Input tensors of wrong rank \(0\)|Input 0 expected to have type but instead is null)",
-        "within functions it lacks ranks in branches, and types behind operators without inference",
+        "within functions it lacks ranks in bodies, and types behind operators without inference",
     ),
     Explained(
         "onnxruntime", "*", "Op .Part.*Invalid tensor data type 0",
@@ -717,6 +717,7 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "QLinearGlobalAveragePool QLinearAveragePool", "parameter out of computation range",
         "it refuses scales of two signs, whose quotient is below zero",
     ),
+    Explained("onnxruntime", "QLinearSoftmax", "_scale must be positive", "it refuses scales below zero"),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip
 

@@ -232,11 +232,12 @@ def _keeps_sizes(case: MutantCase) -> bool:
 
 
 def _largest_scale(case: MutantCase) -> float:
-    """Return the largest constant scale: a level that is rounded to its neighbor is so far off, dequantized."""
+    """Return the largest scale, constant or fed: a level that is rounded to its neighbor is so far off, dequantized."""
     names = {
         node.input[1] for node in case.model.graph.node if node.op_type.endswith(("DequantizeLinear", "QuantizeLinear"))
     }
     scales = [array_of(each).astype(np.float64) for each in case.model.graph.initializer if each.name in names]
+    scales += [np.asarray(each, np.float64) for feeds in case.feeds for name, each in feeds.items() if name in names]
     return max((float(np.abs(each).max(initial=0.0)) for each in scales), default=0.0)
 
 
