@@ -2,7 +2,8 @@
 
 Initializers become typed fields, ``Constant`` nodes in each of their forms, sparse tensors, or inputs with a default.
 Bodies of one node share the names of their values; nodes have no names, values odd ones; the graph holds an initializer
-that nobody reads, and nodes of which no output has a name.
+that nobody reads, and nodes of which no output has a name. What is left out at the end of a node's inputs and outputs
+stands there as an empty name.
 
 What becomes of a tensor follows from the seed and its name alone, so that a minimized case keeps it.
 """
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from random_graphs.element_types import of_array
@@ -30,6 +32,8 @@ DEFAULTS_SHARE = 0.06
 Message = TypeVar("Message", NodeProto, TensorProto)
 _CONTROL_FLOW = frozenset(["If", "Loop", "Scan"])  # searches know values of their bodies by name
 ODD_NAMES = ("/model/layer.0/", "é ", "名前:", "%s{}", "a\\b\n", "-", "x" * 300)  # in front of names
+_COUNTED = ("BatchNormalization",)  # its inference counts outputs, those without names as well
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _SPARSE_SINCE, _LISTS_SINCE = 11, 12  # opsets of Constant with sparse_value, and with value_ints and its like
 _LONGEST = 2_000  # elements that are written as fields, or as coordinates
 _FIELDS: Mapping[int, tuple[str, type]] = {
@@ -68,6 +72,8 @@ def written_otherwise(model: ModelProto, seed: int) -> ModelProto:
         _give_odd_names(found.graph, chooser.choice(ODD_NAMES))
     if chooser.random() < 0.2:
         _repeat_without_names(found.graph, chooser)
+    if chooser.random() < 0.4:
+        _name_what_is_left_out(found.graph, opset, chooser)
     found.graph.doc_string = "written otherwise"
     return found
 
@@ -206,6 +212,21 @@ def _repeat_without_names(graph: GraphProto, chooser: random.Random) -> None:
         again.name = ""
         again.output[:] = [""] * len(node.output)
         graph.node.append(again)
+
+
+def _name_what_is_left_out(graph: GraphProto, opset: int, chooser: random.Random) -> None:
+    """Give nodes of ONNX's operators empty names for optional inputs and outputs behind their last ones."""
+    for node in graph.node:
+        for body in _bodies(node):
+            _name_what_is_left_out(body, opset, chooser)
+        if node.domain or not onnx.defs.has(node.op_type, opset):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, opset)
+        ends = [(node.input, schema.inputs), (node.output, schema.outputs)]
+        for names, formals in ends[:1] if node.op_type in _COUNTED else ends:
+            left_out = [formal.option == _OPTIONAL for formal in formals[len(names) :]]
+            while left_out and left_out.pop(0) and chooser.random() < 0.6:
+                names.append("")
 
 
 def _take_names(graph: GraphProto, names: Mapping[str, str]) -> None:

@@ -42,7 +42,8 @@ def model_of_weights() -> ModelProto:
         helper.make_node(
             "If", ["truth"], ["chosen"], then_branch=branch("then", "Add"), else_branch=branch("else", "Mul")
         ),
-        helper.make_node("Reshape", ["chosen", "sizes"], ["y"]),
+        helper.make_node("Clip", ["chosen"], ["kept"]),
+        helper.make_node("Reshape", ["kept", "sizes"], ["y"]),
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 2])
@@ -80,10 +81,12 @@ def test_every_form_is_drawn():
         forms.update(["shared names"] if bodies[0].output[0].name == bodies[1].output[0].name else [])
         forms.update("without a name" for node in graph.node if not node.name)
         forms.update("outputs without names" for node in graph.node if not any(node.output))
+        forms.update("empty names behind" for node in graph.node if node.op_type == "Clip" and len(node.input) > 1)
         forms.update("odd names" for node in graph.node if node.output[0].startswith(ODD_NAMES))
     assert forms >= {
         "value", "value_float", "value_floats", "value_ints", "sparse_value", "fields", "places of rank 1",
         "places of rank 2", "shared names", "without a name", "outputs without names", "odd names",
+        "empty names behind",
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Chains that fusions know, cut in two by the border of a body: what an If, a Loop or a Scan captures is half of one.
 
 The first nodes stand outside, the rest within, or the other way round; what the chain has made so far may be read on
-both sides, and be an output.
+both sides, and be an output. Or a value goes through what is no tensor on its way: a sequence, an optional, a text.
 """
 
 from __future__ import annotations
@@ -160,3 +160,32 @@ def chain_over_rows(g: GraphWriter) -> list[Value]:
     outputs = [following, body.node("Mul", [row, following])]
     graph = body.as_body("row", outputs)
     return list(g.node("Scan", [start, value], 2, body=graph, num_scan_inputs=1))
+
+
+def _by_a_detour(g: GraphWriter, value: Value) -> Value:
+    """Return a value that was in a sequence, in an optional, in parts, or written as texts."""
+    kind = g.choice(("sequence", "optional", "parts", "sequence" if value.dtype.is_float else "text", "both"))
+    if kind == "text":
+        return g.node("Cast", [g.node("Cast", [value], to=et.TEXT.onnx)], to=value.dtype.onnx)
+    if kind == "optional":
+        return g.node("OptionalGetElement", [g.node("Optional", [value])])
+    if kind == "parts":
+        axis = g.random.randrange(value.rank)
+        return g.node("ConcatFromSequence", [g.node("SplitToSequence", [value], axis=axis)], axis=axis)
+    listed = g.node("SequenceConstruct", [value, value] if g.chance(0.4) else [value])
+    if kind == "both":
+        listed = g.node("OptionalGetElement", [g.node("Optional", [listed])])
+    return g.node("SequenceAt", [listed, g.constant(np.asarray(g.choice((0, -1)), np.int64))])
+
+
+@family(2)
+def chain_with_a_detour(g: GraphWriter) -> list[Value]:
+    """A chain of which one value, or several, go through what is no tensor."""
+    chain = g.choice(CHAINS)
+    made: Made = [g.pick(et.F32, least=2, most=3, filled=True)]
+    turned = g.random.randrange(len(chain))
+    for place, step in enumerate(chain):
+        made.append(step(g, made))
+        if place == turned or g.chance(0.15):
+            made[-1] = _by_a_detour(g, made[-1])
+    return made[1:]

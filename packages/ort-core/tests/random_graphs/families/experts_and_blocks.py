@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from random_graphs import element_types as et
 from random_graphs.families.attention import projected, sequence
 from random_graphs.families.machine_learning import rows
-from random_graphs.families.operands import fixed
+from random_graphs.families.operands import fixed, lowest
 from random_graphs.family import family
 from random_graphs.triples import exact
 from random_graphs.writer import GraphWriter, Refused, Value
@@ -89,7 +89,10 @@ def integer_experts(g: GraphWriter) -> Value:
         packed = g.numbers.integers(0, 256, (experts, outputs, depth * bits // 8)).astype(np.uint8)
         shape = (experts, outputs) if not block else (experts, outputs, depth // block)
         largest = 0.2 if bits == 4 else 0.02
-        return [g.constant(packed), g.constant(g.numbers_of(value.dtype, shape, largest / 4, largest))]
+        return [
+            g.constant(packed),
+            g.constant(g.numbers_of(value.dtype, shape, lowest(g, largest / 4, largest), largest)),
+        ]
 
     kind = g.choice(("relu", "gelu", "silu", "identity", "swiglu"))
     columns = 2 * inner if kind == "swiglu" else inner  # gates and what they open, side by side

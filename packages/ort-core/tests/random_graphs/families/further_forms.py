@@ -9,7 +9,7 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.families.attention import projected, sequence
 from random_graphs.families.images import image
-from random_graphs.families.operands import fixed
+from random_graphs.families.operands import fixed, lowest
 from random_graphs.families.quantized import scale, zero_point
 from random_graphs.families.quantized_operators import quantized_value, weights_for
 from random_graphs.family import family
@@ -126,7 +126,7 @@ def gathered_axes(g: GraphWriter) -> Value:
     else:
         data = g.constant(g.numbers.integers(0, 16, (2 * size, rows)), et.U4)
     axes = {"gather_axis": 0, "quantize_axis": 1} if bits == 8 else {"gather_axis": 1, "quantize_axis": 0}
-    scales = g.weights(et.F32, *((rows, 2) if bits == 8 else (2, rows)), low=0.1, high=1)
+    scales = g.weights(et.F32, *((rows, 2) if bits == 8 else (2, rows)), low=lowest(g, 0.1, 1), high=1)
     return g.node("GatherBlockQuantized", [data, indices, scales], domain=MICROSOFT, block_size=size, bits=bits, **axes)
 
 

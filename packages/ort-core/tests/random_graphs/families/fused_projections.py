@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from random_graphs import element_types as et
+from random_graphs.families.operands import lowest
 from random_graphs.family import family
 from random_graphs.writer import GraphWriter, Value
 
@@ -17,7 +18,7 @@ def _weights(g: GraphWriter, dtype: et.ElementType, rows: int, width: int, given
     blocks = -(-width // block)
     packed = g.numbers.integers(0, 256, (rows, blocks, block * bits // 8)).astype(np.uint8)
     largest = 0.1 * 2.0 ** (4 - bits)
-    scales = g.numbers_of(dtype, (rows, blocks), largest / 4, largest)
+    scales = g.numbers_of(dtype, (rows, blocks), lowest(g, largest / 4, largest), largest)
     return [g.constant(packed), g.constant(scales), g.weights(dtype, rows) if g.chance(0.5) else None]
 
 

@@ -38,6 +38,11 @@ def broadcast_shape(g: GraphWriter, value: Value) -> list[int]:
     return shape[cut:]
 
 
+def lowest(g: GraphWriter, least: float, largest: float) -> float:
+    """Return where scales of weights begin: above zero, or, as many tools write them, as far below zero as above."""
+    return -largest if g.chance(0.4) else least
+
+
 def fixed(values: Sequence[int]) -> np.ndarray:
     """Return int64 numbers for axes, shapes and the like."""
     return np.asarray(values, np.int64)

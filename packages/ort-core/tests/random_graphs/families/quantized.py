@@ -7,6 +7,7 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
 from random_graphs.families.images import image, window
+from random_graphs.families.operands import lowest
 from random_graphs.family import family
 from random_graphs.writer import GraphWriter, Refused, Value
 
@@ -63,7 +64,10 @@ def dequantized_constant(g: GraphWriter) -> Value:
         return g.node("DequantizeLinear", [weights, scale(g, et.F32, rows), zero_point(g, dtype, rows)], axis=0)
     shape = (rows, columns // 16)
     return g.node(
-        "DequantizeLinear", [weights, scale(g, et.F32, *shape), zero_point(g, dtype, *shape)], axis=1, block_size=16
+        "DequantizeLinear",
+        [weights, scale(g, et.F32, *shape, low=lowest(g, 0.01, 0.06)), zero_point(g, dtype, *shape)],
+        axis=1,
+        block_size=16,
     )
 
 

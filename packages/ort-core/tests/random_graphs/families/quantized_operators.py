@@ -7,6 +7,7 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
 from random_graphs.families.images import window
+from random_graphs.families.operands import lowest
 from random_graphs.families.quantized import scale, zero_point
 from random_graphs.family import family
 from random_graphs.writer import GraphWriter, Refused, Value
@@ -153,7 +154,8 @@ def block_quantized_product(g: GraphWriter) -> Value:
     bits = g.choice((4, 4, 4, 8))
     blocks = -(-depth // block)
     weights = g.constant(g.numbers.integers(0, 256, (columns, blocks, block * bits // 8)), et.U8)
-    operands = [value, weights, g.constant(g.numbers.uniform(0.01, 0.05, columns * blocks), value.dtype)]
+    scales = g.numbers.uniform(lowest(g, 0.01, 0.05), 0.05, columns * blocks)
+    operands = [value, weights, g.constant(scales, value.dtype)]
     if g.chance(0.5):
         packed = columns * -(-blocks * bits // 8)
         operands.append(g.constant(g.numbers.integers(0, 256, packed), et.U8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from random_graphs import element_types as et
+from random_graphs.families.operands import lowest
 from random_graphs.families.quantized import scale, zero_point
 from random_graphs.families.quantized_operators import quantized_value, weights_for
 from random_graphs.family import family
@@ -69,7 +70,7 @@ def rows_of_blocks(g: GraphWriter) -> Value:
     rows, blocks, size = g.choice((3, 7)), g.choice((1, 2)), 16
     data = g.constant(g.numbers.integers(0, 16, (rows, blocks * size)), et.U4)
     indices = g.constant(g.numbers.integers(0, rows, (2, 3)).astype(np.int64))
-    scales = g.weights(et.F32, rows, blocks, low=0.1, high=1)
+    scales = g.weights(et.F32, rows, blocks, low=lowest(g, 0.1, 1), high=1)
     points = g.constant(g.numbers.integers(0, 16, (rows, blocks)), et.U4) if g.chance(0.5) else None
     return g.node("GatherBlockQuantized", [data, indices, scales, points], domain=MICROSOFT, block_size=size)
 

@@ -155,8 +155,8 @@ def signed_elementwise(g: GraphWriter) -> Value:
         count = value.size(-1)
         other = g.weights(et.F32, *g.choice(((), (1,), (count,))), low=0.5, high=2)
         other = signed(g, other, dtype) if g.chance(0.6) else other
-    pair = [operand, other] if g.chance(0.7) else [other, operand]
     op_type = g.choice(_PAIRS)
+    pair = [operand, other] if op_type == "PRelu" or g.chance(0.7) else [other, operand]
     return ended(g, g.node(op_type, pair), dtype)
 
 
