@@ -718,6 +718,13 @@ KNOWN: tuple[Explained, ...] = (
         "it refuses scales of two signs, whose quotient is below zero",
     ),
     Explained("onnxruntime", "QLinearSoftmax", "_scale must be positive", "it refuses scales below zero"),
+    Explained(
+        "onnxruntime", "Resize", "^shape ", "it keeps proportions of axes that are counted from the front alone",
+        lambda case: (
+            _attribute(case, "keep_aspect_ratio_policy", "stretch") != "stretch"
+            and min(_attribute(case, "axes", None) or (0,)) < 0
+        ),
+    ),
     Explained("onnxruntime", "FlexAttention", "is not a registered function/op", "it has no such operator"),
 )  # fmt: skip
 
