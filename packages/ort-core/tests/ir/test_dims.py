@@ -5,7 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ort_core.ir.dims import KnownDim, SymbolicDim, ceil_div, evaluate, floor_div, maximum, minimum, modulo, substitute
+from ort_core.ir.dims import (
+    MAX_MEETING,
+    KnownDim,
+    SymbolicDim,
+    broadcast,
+    ceil_div,
+    evaluate,
+    floor_div,
+    maximum,
+    minimum,
+    modulo,
+    substitute,
+)
 
 N, M = SymbolicDim.named("n"), SymbolicDim.named("m")
 
@@ -60,6 +72,45 @@ def test_python_reads_the_text_as_the_dimension_that_it_is_of(drawn: tuple[Known
     dim, compute = drawn
     known = {"n": n, "m": m, "broadcast": lambda *sizes: next((size for size in sizes if size != 1), 1)}
     assert eval(str(dim), known) == compute({"n": n, "m": m})  # type: ignore[operator]  # a function of the sizes
+
+
+@st.composite
+def meetings(draw: st.DrawFn) -> tuple[KnownDim, object]:
+    """What meets itself at half and twice its size again and again, and what numbers do there, if they meet."""
+    dim, steps = N, draw(st.lists(st.sampled_from(["half", "twice", "first"]), min_size=2, max_size=8))
+
+    def other(step: str, size: KnownDim, first: KnownDim) -> KnownDim:
+        return {"half": ceil_div(size, 2), "twice": 2 * ceil_div(size, 2), "first": first}[step]
+
+    def compute(first: int) -> int | None:
+        size = first
+        for step in steps:
+            beside = other(step, size, first)
+            if size not in (beside, 1) and beside != 1:
+                return None
+            size = beside if size == 1 else size
+        return size
+
+    for step in steps:
+        dim = broadcast(dim, other(step, dim, N))
+    return dim, compute
+
+
+@given(meetings(), st.integers(0, 9))
+def test_sizes_that_meet_have_the_size_that_numbers_have_where_they_do(drawn: tuple[KnownDim, object], n: int) -> None:
+    dim, compute = drawn
+    size = compute(n)  # type: ignore[operator]  # a function of the size
+    assert size is None or evaluate(dim, {"n": n}) == size
+
+
+def test_sizes_that_meet_often_stay_small() -> None:
+    scales = [N, ceil_div(N, 2), ceil_div(ceil_div(N, 2), 2)]
+    for _ in range(20):
+        fine = broadcast(broadcast(scales[0], 2 * scales[1]), 4 * scales[2])
+        middle = broadcast(broadcast(ceil_div(scales[0], 2), scales[1]), 2 * scales[2])
+        coarse = broadcast(broadcast(ceil_div(ceil_div(scales[0], 2), 2), ceil_div(scales[1], 2)), scales[2])
+        scales = [fine, middle, coarse]
+    assert all(isinstance(scale, SymbolicDim) and scale.weight <= 2 * MAX_MEETING for scale in scales)
 
 
 def test_quotients_that_differ_have_texts_that_differ() -> None:

@@ -12,7 +12,8 @@ that, thirty multiplications of a size with itself would take more memory than t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Union
 
 from ort_core.frozen import frozen
@@ -21,6 +22,8 @@ MAX_TERMS = 256  # of one polynomial; detectors that join the sizes of five leve
 MAX_WEIGHT = 4096  # atoms written out, powers counted; real sizes stay under 500
 MAX_DEPTH = 48  # calls within calls, one for each stride of a tower; Python's parser takes 200 brackets
 MAX_COEFFICIENT = 2**63  # sizes are int64
+MAX_MEETING = 64  # atoms of sizes that meet; pyramids have 15 to 43, exchanges between scales double them each time
+_REMEMBERED = 4096
 _OPERATORS = frozenset("+-*/%(), '\"\\")  # in a name: it reads like an expression
 
 
@@ -150,15 +153,7 @@ class SymbolicDim:
         """Return this dimension with named sizes replaced."""
         if self.symbols().isdisjoint(replacements):
             return self
-        total: int | SymbolicDim = 0
-        for monomial, coefficient in self.terms:
-            term: int | SymbolicDim = coefficient
-            for atom, power in monomial:
-                factor = _substitute_atom(atom, replacements)
-                for _ in range(power):
-                    term = term * factor
-            total = total + term
-        return total
+        return _rewritten(self, functools.partial(_substitute_atom, replacements=replacements))
 
     def __hash__(self) -> int:
         return self._hash
@@ -273,7 +268,8 @@ def broadcast(left: KnownDim, right: KnownDim) -> KnownDim:
     """Return the size that two sizes broadcast to, where they do: a size of 1 gives way to the other.
 
     That is not the maximum (1 against 0 gives 0). Of two different numbers above 1 the first is returned: whether
-    sizes may meet is the caller's question.
+    sizes may meet is the caller's question. So it is of expressions that are large together: then one that cannot be 1
+    stands for all.
     """
     if left == right or right == 1:
         return left
@@ -281,19 +277,49 @@ def broadcast(left: KnownDim, right: KnownDim) -> KnownDim:
         return right
     if isinstance(left, int):
         return left
-    parts = dict.fromkeys((*_broadcast_parts(left), *_broadcast_parts(right)))
+    met = _meeting((left, right))
+    return met if isinstance(met, int) or met.weight <= MAX_MEETING else _settled(met)
+
+
+def _meeting(sizes: Iterable[KnownDim]) -> KnownDim:
+    """Return the call that broadcasts sizes, without those that change nothing."""
+    parts = dict.fromkeys(part for size in sizes for part in _broadcast_parts(size))
     kept = [part for part in parts if not any(_is_bounded(part, other) for other in parts)]
-    if len(kept) == 1:
-        return kept[0]
-    return _call("broadcast", *sorted(kept, key=str))
+    return kept[0] if len(kept) == 1 else _call("broadcast", *sorted(kept, key=str))
 
 
-def _broadcast_parts(dim: SymbolicDim) -> tuple[KnownDim, ...]:
-    if dim.is_atom:
+@functools.lru_cache(_REMEMBERED)
+def _settled(dim: KnownDim) -> KnownDim:
+    """Return a size where of sizes that meet one that cannot be 1 stands for all: it is the size wherever they meet."""
+    return _rewritten(dim, _settled_atom) if isinstance(dim, SymbolicDim) else dim
+
+
+def _settled_atom(atom: Atom) -> KnownDim:
+    if isinstance(atom, Symbol):
+        return SymbolicDim.named(atom.name)
+    arguments = [_settled(argument) for argument in atom.arguments]
+    if atom.function != "broadcast":
+        return functools.reduce(_COMBINE[atom.function], arguments)
+    return min(filter(_is_never_one, arguments), key=_lightness, default=_meeting(arguments))
+
+
+def _broadcast_parts(dim: KnownDim) -> tuple[KnownDim, ...]:
+    if isinstance(dim, SymbolicDim) and dim.is_atom:
         atom = dim.terms[0][0][0][0]
         if isinstance(atom, Call) and atom.function == "broadcast":
             return atom.arguments
     return (dim,)
+
+
+def _is_never_one(dim: KnownDim) -> bool:
+    """Whether a size cannot be 1, so that what it meets has its size: it is a multiple, as of enlarged images."""
+    if isinstance(dim, int):
+        return dim != 1
+    return math.gcd(*[coefficient for _, coefficient in dim.terms]) > 1
+
+
+def _lightness(dim: KnownDim) -> tuple[int, str]:
+    return (dim.weight if isinstance(dim, SymbolicDim) else 0, str(dim))
 
 
 def _is_bounded(dim: KnownDim, other: KnownDim) -> bool:
@@ -485,6 +511,19 @@ def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
     if isinstance(atom, Symbol):
         return sizes[atom.name]
     return _FUNCTIONS[atom.function](*(evaluate(a, sizes) for a in atom.arguments))
+
+
+def _rewritten(dim: SymbolicDim, of_atom: Callable[[Atom], KnownDim]) -> KnownDim:
+    """Return a dimension with another one for each atom."""
+    total: KnownDim = 0
+    for monomial, coefficient in dim.terms:
+        term: KnownDim = coefficient
+        for atom, power in monomial:
+            factor = of_atom(atom)
+            for _ in range(power):
+                term = term * factor
+        total = total + term
+    return total
 
 
 def _substitute_atom(atom: Atom, replacements: Mapping[str, KnownDim]) -> KnownDim:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -79,6 +80,46 @@ def test_scales_of_open_images_meet_in_the_convolution(
     agrees(*pyramid(meeting), [1, 3, "h", "w"], (1, 3, 32, 48), (1, 3, 8, 4), (1, 3, 31, 63))
     kernels = [step.kernel for each in partitions for program in each.native_programs for step in program.steps]
     assert not [name for name in kernels if name.startswith("nest_")][1:], "a step beside the copy that enlarges"
+
+
+def exchanges(rounds: int) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+    """Return three scales of an image, each of which becomes the sum of all in every round, as HRNet's do."""
+    numbers = np.random.default_rng(0)
+    constants = {"first": (4, 3, 3, 3), "down": (4, 4, 3, 3), "side": (4, 4, 1, 1)}
+    halving = {"pads": [1] * 4, "strides": [2, 2]}
+    modes = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    nodes = [helper.make_node("Conv", ["x", "first"], ["s0"], **halving)]
+
+    def added(operator: str, source: str, more: Sequence[str], **settings: object) -> str:
+        nodes.append(helper.make_node(operator, [source, *more], [f"v{len(nodes)}"], **settings))
+        return nodes[-1].output[0]
+
+    def brought(source: str, steps: int) -> str:
+        if steps > 0:
+            return added("Resize", source, ["", f"by_{2**steps}"], **modes)
+        for _ in range(-steps):
+            source = added("Conv", source, ["down"], **halving)
+        return source if steps else added("Conv", source, ["side"])
+
+    scales = ["s0", brought("s0", -1), brought("s0", -2)]
+    for _ in range(rounds):
+        scales = [
+            functools.reduce(
+                lambda left, right: added("Add", left, [right]),
+                [brought(source, there - here) for there, source in enumerate(scales)],
+            )
+            for here in range(3)
+        ]
+    last = functools.reduce(lambda a, b: added("Concat", a, [b], axis=1), [brought(v, k) for k, v in enumerate(scales)])
+    nodes.append(helper.make_node("Identity", [last], ["y"]))
+    return nodes, {
+        **{name: numbers.normal(0, 0.2, shape).astype(np.float32) for name, shape in constants.items()},
+        **{f"by_{factor}": np.array([1, 1, factor, factor], np.float32) for factor in (2, 4)},
+    }
+
+
+def test_scales_that_meet_again_and_again_are_one_program(agrees: Agrees) -> None:
+    agrees(*exchanges(rounds=5), [1, 3, "h", "w"], (1, 3, 16, 24), (1, 3, 8, 8))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 16), (16, 2), (2, 2), (2, 1)], ids=str)
