@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import (
     Convolution,
     RoundedInputConvolution,
     pack_weights,
+    panels,
     register_tile,
 )
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
@@ -102,6 +103,18 @@ NARROW = [
     (Convolution(40, 20, (3, 3), groups=20), (2, 5, 11), (1, 1, 1, 1)),
 ]
 
+AVX512 = target_of("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+fma")
+FEW_OUTPUTS = [
+    (Convolution(32, 8, (3, 3), expected_width=20), (2, 7, 20), (1, 1, 1, 1)),
+    (Convolution(24, 40, (3, 3)), (1, 6, 9), (1, 1, 1, 1)),
+    (Convolution(20, 3, (3, 2), (2, 2), (1, 2)), (1, 9, 13), (1, 1, 1, 1)),
+    (Convolution(64, 4, (1, 1)), (1, 5, 7), (0, 0, 0, 0)),
+    (Convolution(772, 6, (1, 1)), (1, 5, 7), (0, 0, 0, 0)),
+    (Convolution(1200, 36, (1, 1)), (1, 1, 2), (0, 0, 0, 0)),  # parts of 300 numbers
+    (Convolution(404, 4, (1, 2), dilations=(1, 2)), (1, 3, 5), (0, 0, 0, 0)),
+    (Convolution(36, 10, (3, 3), groups=2), (1, 6, 7), (1, 1, 1, 1)),
+]
+
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
@@ -111,6 +124,42 @@ def test_convolution_equals_the_sum_in_float64(
     x, weights = arrays(spec, size)
     actual = computed(run_kernel, spec, x, weights, pads, target)
     assert_close(actual, expected(spec, x, weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize(("spec", "size", "pads"), FEW_OUTPUTS)
+def test_convolution_to_few_channels_equals_the_sum_in_float64(
+    run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads
+) -> None:
+    x, weights = arrays(spec, size)
+    actual = computed(run_kernel, spec, x, weights, pads, target)
+    assert_close(actual, expected(spec, x, weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize(("outputs", "fold"), [(3, 4), (4, 4), (8, 2), (9, 1), (16, 1), (24, 2), (28, 1), (40, 2)])
+def test_input_channels_share_the_vector_of_few_output_channels(outputs: int, fold: int) -> None:
+    cut = panels(Convolution(32, outputs, (3, 3)), AVX512)
+    assert [lanes.fold for lanes in (*cut.vectors, *cut.last)][-1] == fold
+    assert cut.stored_channels == -(-outputs // (16 // fold)) * (16 // fold)
+
+
+def test_numbers_that_share_a_vector_are_spread_once_for_all_taps_that_read_them() -> None:
+    spec = Convolution(64, 8, (3, 3), expected_width=14)
+    text = assembly(module_text(convolution_kernel("kernel", spec, AVX512)), AVX512, is_vectorized=True)
+    inner = max(re.split(r"\n(?=\S+:)", text), key=lambda block: block.count("vfmadd"))
+    assert inner.count("vfmadd") == 14 * 3, "pixels of a tile, taps of a row"
+    assert inner.count("vbroadcastsd") == 14 + 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(Convolution(7, 8, (3, 3)), id="an odd number of input channels"),
+        pytest.param(Convolution(8, 8), id="few products"),
+        pytest.param(Convolution(64, 8, is_scaled=True), id="a scale for each input channel"),
+    ],
+)
+def test_other_convolutions_leave_lanes_empty(spec: Convolution) -> None:
+    assert [lanes.fold for lanes in panels(spec, AVX512).last] == [1]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +260,7 @@ def test_results_are_rounded_by_one_instruction_where_there_is_one(cpu: str, cou
 
 def test_a_number_of_an_image_in_bfloat16_is_widened_once_for_all_taps_that_use_it() -> None:
     spec = rounded_input(Convolution(32, 32, (3, 3), groups=32, expected_width=4))
-    target = target_of("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+fma")
+    target = AVX512
     text = assembly(module_text(narrow_kernel("kernel", spec, target)), target, is_vectorized=True)
     tile = text[: text.index("1x16")]  # the one of four pixels stands first
     assert tile.count("vpmovzxwd") == 3 * (4 + 2), "a window of three rows over four pixels"

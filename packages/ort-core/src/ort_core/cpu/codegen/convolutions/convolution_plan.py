@@ -48,6 +48,9 @@ class ConvolutionArguments:
 
 ARGUMENTS = ConvolutionArguments()
 PAIR = 2  # channels of a word
+FOLDS = (4, 2)  # input numbers that share a vector of few output channels: what one load spreads over it
+MIN_FOLDED_LANES = 4  # channels of such a vector
+MIN_FOLDED_DEPTH = 32  # products of an output: adding up its lanes takes one to three instructions for each
 PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
 
@@ -270,8 +273,27 @@ def panels(spec: Convolution, target: Target) -> Panels:
     """Cut the output channels of a group into panels: of one vector where tiles are multiplied."""
     vectors = 1 if is_tiled(spec, target) else register_tile(target, spec)[0]
     width = target.lanes
+    if width < spec.group_outputs < vectors * width and _fold(spec, spec.group_outputs % width, target) > 1:
+        vectors = 1  # 24 channels are 16, and 8 in half the time
     full, rest = divmod(spec.group_outputs, vectors * width)
-    return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))
+    fold = _fold(spec, rest, target)
+    last = channel_vectors(rest, width) if fold == 1 else (Lanes(width // fold, rest, fold=fold),)
+    return Panels(full, (Lanes(width, width),) * vectors, last)
+
+
+def _fold(spec: Convolution, channels: int, target: Target) -> int:
+    """Return how many neighboring input channels share a vector whose lanes so few output channels leave empty.
+
+    Each vector is then as many products, which ``_Generator`` adds up behind the last one.
+    """
+    if isinstance(spec, PairConvolution) or spec.is_scaled or not channels or spec.depth < MIN_FOLDED_DEPTH:
+        return 1
+    whole_rows, part = spec.chain
+    for fold in FOLDS:
+        is_divided = spec.group_inputs % fold == 0 and (whole_rows or part % fold == 0)
+        if is_divided and channels * fold <= target.lanes and target.lanes // fold >= MIN_FOLDED_LANES:
+            return fold
+    return 1
 
 
 def weights_count(spec: Convolution, target: Target) -> int:
@@ -283,9 +305,9 @@ def pack_weights(spec: Convolution, weights: np.ndarray, target: Target, out: np
     """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
 
     Those of volumes are ``[out][in / groups][kernel depth][kernel height][kernel width]``. The order is
-    ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They are
-    written to ``out``, a vector of ``weights_count`` elements, or to new memory. A word of two input channels is one
-    input channel here.
+    ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. Those of
+    input channels that share a vector (``Lanes.fold``) stand side by side. They are written to ``out``, a vector of
+    ``weights_count`` elements, or to new memory. A word of two input channels is one input channel here.
     """
     if isinstance(spec, PairConvolution):
         return _pack_pairs(spec, weights, target, out)
@@ -309,8 +331,12 @@ def _packed(spec: Convolution, weights: np.ndarray, target: Target, out: np.ndar
     stored = packed.reshape(spec.groups, -1)
     for start in range(0, cut.stored_channels, cut.channels):
         stop = min(start + cut.channels, cut.stored_channels)
-        panel = stored[:, start * spec.depth : stop * spec.depth].reshape(spec.groups, *window, inputs, stop - start)
-        present = grouped[:, start:stop].transpose(0, 3, 4, 2, 1)
-        panel[..., : present.shape[-1]] = present
-        panel[..., present.shape[-1] :] = 0
+        fold = cut.vectors[0].fold if start < cut.full * cut.channels else cut.last[0].fold
+        panel = stored[:, start * spec.depth : stop * spec.depth]
+        panel = panel.reshape(spec.groups, *window, inputs // fold, stop - start, fold)
+        present = grouped[:, start:stop]
+        count = present.shape[1]
+        present = present.reshape(spec.groups, count, inputs // fold, fold, *window)
+        panel[..., :count, :] = present.transpose(0, 4, 5, 2, 1, 3)
+        panel[..., count:, :] = 0
     return packed

@@ -92,16 +92,30 @@ class Epilogue:
 
 @frozen
 class Lanes:
-    """A vector of ``width`` channels, of which the first ``count`` exist; of floats, or of integers as they lie."""
+    """A vector of ``width`` channels, of which the first ``count`` exist; of floats, or of integers as they lie.
+
+    ``fold`` neighboring lanes of a sum belong to each channel: products of as many neighboring numbers.
+    """
 
     width: int
     count: int
     element: str = "float"
+    fold: int = 1
 
     @property
     def type(self) -> str:
         """The vector's LLVM type."""
         return vector_type(self.width, self.element)
+
+    @property
+    def sum_width(self) -> int:
+        """The lanes of a sum."""
+        return self.width * self.fold
+
+    @property
+    def sum_type(self) -> str:
+        """The LLVM type of a sum whose lanes have not been added up."""
+        return vector_type(self.sum_width, self.element)
 
     @property
     def align(self) -> int:
