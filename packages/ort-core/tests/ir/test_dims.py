@@ -37,6 +37,15 @@ def test_extremes_are_decided_when_sizes_prove_them() -> None:
     assert str(maximum(N, M)) == "max(m, n)"
 
 
+def test_extremes_of_what_may_be_negative_stay() -> None:
+    for may_be_negative in (minimum(N - M, 3), floor_div(N - M, 2), minimum(N - M, N)):
+        assert evaluate(maximum(may_be_negative, 0), {"n": 1, "m": 6}) == 0
+        assert evaluate(minimum(may_be_negative, 0), {"n": 1, "m": 6}) < 0
+        assert evaluate(maximum(2 * may_be_negative, may_be_negative), {"n": 1, "m": 6}) < 0
+    assert maximum(maximum(N - M, 0), 0) == maximum(N - M, 0)
+    assert maximum(modulo(N - M, 4), 0) == modulo(N - M, 4)
+
+
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[KnownDim, object]:
     """A dimension and the same computation over plain integers."""

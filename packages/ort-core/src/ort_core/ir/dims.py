@@ -344,6 +344,25 @@ def is_same_beside(dim: Dim, other: Dim) -> bool:
     return isinstance(atom, Call) and all(each > 1 for each in atom.arguments if isinstance(each, int))
 
 
+@functools.lru_cache(_REMEMBERED)
+def is_never_negative(dim: KnownDim) -> bool:
+    """Return whether a dimension is known to be at least 0; named sizes are, differences within calls need not be."""
+    if isinstance(dim, int):
+        return dim >= 0
+    odd = (atom for monomial, _ in dim.terms for atom, power in monomial if power % 2)
+    return all(coefficient > 0 for _, coefficient in dim.terms) and all(map(_is_atom_never_negative, odd))
+
+
+def _is_atom_never_negative(atom: Atom) -> bool:
+    if isinstance(atom, Symbol):
+        return True
+    if atom.function == "max":
+        return any(map(is_never_negative, atom.arguments))
+    if atom.function == "mod":
+        return is_never_negative(atom.arguments[1])
+    return all(map(is_never_negative, atom.arguments))
+
+
 def evaluate(dim: KnownDim, sizes: Mapping[str, int]) -> int:
     """Return the value of an int or symbolic dimension under an assignment."""
     return dim if isinstance(dim, int) else dim.evaluate(sizes)
@@ -377,9 +396,9 @@ def _extreme(function: str, left: KnownDim, right: KnownDim) -> KnownDim:
     larger = None
     if isinstance(difference, int):
         larger = left if difference >= 0 else right
-    elif all(c >= 0 for _, c in difference.terms):
+    elif is_never_negative(difference):
         larger = left
-    elif all(c <= 0 for _, c in difference.terms):
+    elif is_never_negative(-difference):
         larger = right
     if larger is None:
         return _call(function, *sorted((left, right), key=str))

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ort_core.ir.dims import DimTooLarge, SymbolicDim, ceil_div, floor_div, maximum, minimum, modulo
+from ort_core.ir.dims import DimTooLarge, SymbolicDim, ceil_div, floor_div, is_never_negative, maximum, minimum, modulo
 
 Element = int | float | SymbolicDim | None
 SymbolicValue = np.ndarray  # of dtype object, holding Elements
@@ -212,7 +212,7 @@ def to_integer(number: Element) -> Element:
 def is_non_negative(number: Element) -> bool:
     """Return whether a number is known to be at least 0; named sizes are."""
     if isinstance(number, SymbolicDim):
-        return all(coefficient > 0 for _, coefficient in number.terms) and _atoms_non_negative(number)
+        return is_never_negative(number)
     return number is not None and number >= 0
 
 
@@ -221,24 +221,6 @@ def is_positive(number: Element) -> bool:
     if isinstance(number, SymbolicDim):
         return is_non_negative(number - 1)
     return number is not None and number > 0
-
-
-def _atoms_non_negative(number: SymbolicDim) -> bool:
-    from ort_core.ir.dims import Call
-
-    for monomial, _ in number.terms:
-        for atom, power in monomial:
-            if isinstance(atom, Call) and power % 2 and not _call_non_negative(atom.function, atom.arguments):
-                return False
-    return True
-
-
-def _call_non_negative(function: str, arguments: tuple[int | SymbolicDim, ...]) -> bool:
-    if function == "max":
-        return any(map(is_non_negative, arguments))
-    if function == "mod":
-        return is_non_negative(arguments[1])
-    return all(map(is_non_negative, arguments))
 
 
 def equal(left: Element, right: Element) -> Element:
