@@ -9,12 +9,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.ir.dims import SymbolicDim, evaluate
+from ort_core.ir.dims import KnownDim, SymbolicDim, evaluate
 from ort_core.ops.shape_arithmetic import slice_dim
 
 SIZES = (0, 1, 7, 2**31 - 1, 2**31, 2**31 + 9, 2_200_000_000, 2**33)
 BOUNDS = (0, 5, 2**31, 2**31 + 2, 2_200_000_000 - 1000, 2**33 - 1, -1, -6, -(2**31) - 7, -(2**33) + 1)
 ENDS = (*BOUNDS, 2**63 - 1, -(2**63))
+N, M = SymbolicDim.named("n"), SymbolicDim.named("m")
 
 
 def kept(size: int, start: int, end: int, step: int) -> int:
@@ -34,6 +35,19 @@ def test_sizes_of_slices_of_an_open_axis_hold_for_long_ones(step: int) -> None:
             assert evaluate(found, {"n": size}) == kept(size, start, end, step), (start, end, size)
             known += 1
     assert known > len(SIZES)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("size", [N, M, N + M, 9])
+def test_sizes_of_slices_hold_where_only_a_run_knows_whether_a_bound_counts_from_the_end(
+    size: KnownDim, step: int
+) -> None:
+    bounds = [5 - N, -N, N - M, N + 3, M, -N - 1, 2, -2]
+    for start, end in itertools.product(bounds, bounds):
+        found = slice_dim(size, start, end, step)
+        for n, m in itertools.product((0, 1, 4, 5, 6, 11), (0, 1, 3, 12)):
+            whole, first, last = (evaluate(each, {"n": n, "m": m}) for each in (size, start, end))
+            assert evaluate(found, {"n": n, "m": m}) == kept(whole, first, last, step), (start, end, n, m)
 
 
 @pytest.mark.parametrize("bound", [2**31 - 1, 2**63 - 1])

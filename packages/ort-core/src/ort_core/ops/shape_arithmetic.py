@@ -126,10 +126,8 @@ def slice_dim(
     if step < 0:
         whole = start == -1 or (isinstance(start, int) and is_beyond_end(start))
         return ceil_div(size, -step) if whole and isinstance(end, int) and is_before_beginning(end) else None
-    first = _clamped(start, size, is_size=start_is_size)
-    last = _clamped(end, size, is_size=end_is_size)
-    if first is None or last is None:
-        return None
+    first = slice_bound(start, size, is_size=start_is_size)
+    last = slice_bound(end, size, is_size=end_is_size)
     if first == 0:
         return ceil_div(last, step)
     return maximum(ceil_div(last - first, step), 0)
@@ -180,7 +178,14 @@ def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:
     return 0 if step > 0 and start == end else None
 
 
-def _clamped(index: KnownDim, size: KnownDim, *, is_size: bool) -> KnownDim | None:
+def slice_bound(index: KnownDim, size: KnownDim, *, is_size: bool = False) -> KnownDim:
+    """Return the place in an axis at which a forward slice begins or ends, by ONNX's clamping rules.
+
+    Args:
+        index: the bound. Below 0 it counts from the end, also where only a run knows whether it is.
+        size: of the axis.
+        is_size: whether the bound is the size of a tensor: it is not negative then, whatever its expression.
+    """
     if isinstance(index, int):
         if is_beyond_end(index):
             return size
@@ -191,12 +196,9 @@ def _clamped(index: KnownDim, size: KnownDim, *, is_size: bool) -> KnownDim | No
         return minimum(index, size) if index else 0
     if is_size or is_non_negative(index):
         return minimum(index, size)
-    return _clamped_from_end(index, size)
-
-
-def _clamped_from_end(index: SymbolicDim, size: KnownDim) -> KnownDim | None:
-    # -n counts from the end, but means the beginning when n is 0: decided only for what is surely negative, and for the
-    # whole of an axis, whose beginning it is either way.
     if size + index == 0:
-        return 0
-    return maximum(size + index, 0) if is_non_negative(-index - 1) else None
+        return 0  # n from the end of n; -0 is the beginning, too
+    if is_non_negative(-index - 1):
+        return maximum(size + index, 0)
+    is_below_0 = minimum(maximum(-index, 0), 1)
+    return maximum(minimum(index + size * is_below_0, size), 0)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         source_coordinates,
     )
     from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
-    from ort_core.ops.shape_arithmetic import is_before_beginning, is_beyond_end, slice_range
+    from ort_core.ops.shape_arithmetic import is_before_beginning, is_beyond_end, slice_bound, slice_range
     from ort_core.ops.value_range import ValueRanges, type_interval
     from ort_core.ops.version_table import VersionTable
     from ort_core.ops.windows import SAME, TransposedAxis, WindowAxis, known_sizes, node_transposed, node_windows
@@ -56,8 +56,8 @@ __all__ = [
     "TransposedAxis", "ValueRanges", "VersionTable", "WindowAxis", "aspect_factor", "broadcast_shapes", "changed_axes",
     "constant_of_node", "custom_op", "elementwise_op", "function_definition", "goes_by_scale", "is_before_beginning",
     "is_beyond_end", "known_contents", "known_sizes", "nearest_inputs", "node_attention", "node_transposed",
-    "node_windows", "plan_resized_axes", "reference_definition", "scaled_size", "slice_range", "source_coordinates",
-    "type_interval",
+    "node_windows", "plan_resized_axes", "reference_definition", "scaled_size", "slice_bound", "slice_range",
+    "source_coordinates", "type_interval",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -84,7 +84,7 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
             "plan_resized_axes", "scaled_size", "source_coordinates",
         ),
         "ort_core.ops.schema": ("AttributeSchema", "OpSchema", "Parameter", "ParameterOption"),
-        "ort_core.ops.shape_arithmetic": ("is_before_beginning", "is_beyond_end", "slice_range"),
+        "ort_core.ops.shape_arithmetic": ("is_before_beginning", "is_beyond_end", "slice_bound", "slice_range"),
         "ort_core.ops.value_range": ("ValueRanges", "type_interval"),
         "ort_core.ops.version_table": ("VersionTable",),
         "ort_core.ops.windows": (

@@ -24,7 +24,7 @@ from ort_core.cpu.lowering.value_types import axis_place, tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
-from ort_core.plugin.ops import is_before_beginning, is_beyond_end
+from ort_core.plugin.ops import is_before_beginning, is_beyond_end, slice_bound
 
 
 def reshape(lowering: Lowering, node: Node) -> None:
@@ -143,8 +143,11 @@ def slice_(lowering: Lowering, node: Node) -> None:
         axis %= len(view.shape)
         size = view.shape[axis]
         if step > 0:
-            begin, stop = _clamped(lowering, start, size), _clamped(lowering, end, size)
+            begin, stop = slice_bound(start, size), slice_bound(end, size)
             count = maximum(ceil_div(stop - begin, step), 0)
+            if count != shape[axis]:  # bounds that are sizes of tensors are not negative: only inference knows them
+                begin, stop = _clamped(lowering, start, size), _clamped(lowering, end, size)
+                count = maximum(ceil_div(stop - begin, step), 0)
         else:
             begin, stop = _clamped_below(lowering, start, size), _clamped_below(lowering, end, size)
             count = maximum(ceil_div(begin - stop, -step), 0)
@@ -178,14 +181,10 @@ def _slice_bounds(
 
 def _clamped(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
     """Return a bound of a slice within an axis."""
-    if not isinstance(index, int):
-        lowering.require_equal(maximum(index, 0), index)  # below 0 it would count from the end
-        return minimum(index, size)
-    if is_beyond_end(index):
-        return size
-    if is_before_beginning(index):
-        return 0
-    return minimum(index, size) if index >= 0 else maximum(size + index, 0)
+    if isinstance(index, int):
+        return slice_bound(index, size)
+    lowering.require_equal(maximum(index, 0), index)  # below 0 it would count from the end
+    return minimum(index, size)
 
 
 def _clamped_below(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
