@@ -131,11 +131,12 @@ def pad(lowering: Lowering, node: Node) -> None:
     before, after = _pads(lowering, node, len(source.shape))
     inner, mode = source, node.string_attribute("mode", "constant")
     least = 0 if mode == "constant" else 1  # other modes must have something left to repeat
-    for axis, (low, high) in enumerate(zip(before, after)):
-        if low < 0 or high < 0:
-            inner = _part(inner, axis, max(-low, 0), inner.shape[axis] + min(low, 0) + min(high, 0))
+    for axis, sides in enumerate(zip(before, after)):
+        low, high = (maximum(-amount, 0) for amount in sides)  # what is cut off
+        if low != 0 or high != 0:
+            inner = _part(inner, axis, low, inner.shape[axis] - low - high)
             lowering.require_equal(maximum(inner.shape[axis], least), inner.shape[axis])
-    low_sides, high_sides = ([max(amount, 0) for amount in side] for side in (before, after))
+    low_sides, high_sides = ([maximum(amount, 0) for amount in side] for side in (before, after))
     target = lowering.result_view(node.output)
     wanted = [size + low + high for size, low, high in zip(inner.shape, low_sides, high_sides)]
     for found, declared in zip(wanted, target.shape):
@@ -154,8 +155,8 @@ def pad(lowering: Lowering, node: Node) -> None:
 
 
 def _extend(
-    lowering: Lowering, node: Node, target: View, inner: Sequence[KnownDim], low: Sequence[int], high: Sequence[int],
-    mode: str,
+    lowering: Lowering, node: Node, target: View, inner: Sequence[KnownDim], low: Sequence[KnownDim],
+    high: Sequence[KnownDim], mode: str,
 ) -> None:  # fmt: skip
     """Fill the border of all axes in turn; those done count with their full length for the ones behind."""
     starts: list[KnownDim] = list(low)
@@ -163,7 +164,7 @@ def _extend(
     for axis, size in enumerate(inner):
         before, after = low[axis], high[axis]
         if before or after:
-            least = {"edge": 1, "reflect": max(before, after) + 1, "wrap": max(before, after)}[mode]
+            least = {"edge": 1, "reflect": maximum(before, after) + 1, "wrap": maximum(before, after)}[mode]
             lowering.require_equal(maximum(size, least), size)  # what is repeated must exist
             direction = {"edge": 0, "reflect": -1, "wrap": 1}[mode]
             first = {"edge": 0, "reflect": before, "wrap": size - before}[mode]
@@ -191,19 +192,19 @@ def _box(
     return View(target.buffer, shape, strides, offset)
 
 
-def _pads(lowering: Lowering, node: Node, rank: int) -> tuple[list[int], list[int]]:
-    """Return how much stands before and behind each axis."""
+def _pads(lowering: Lowering, node: Node, rank: int) -> tuple[list[KnownDim], list[KnownDim]]:
+    """Return how much stands before and behind each axis; what is less than 0 is cut off."""
     given = lowering.elements_of(node.input(1)) if node.input(1) is not None else node.ints_attribute("pads")
     axes = lowering.elements_of(node.input(3)) if node.input(3) is not None else tuple(range(rank))
     if given is None or axes is None or len(given) != 2 * len(axes):
         raise NotLowered("the pads are only known at run time")
-    before, after = [0] * rank, [0] * rank
+    before: list[KnownDim] = [0] * rank
+    after: list[KnownDim] = [0] * rank
     for place, axis in enumerate(axes):
-        low, high = given[place], given[place + len(axes)]
-        if not isinstance(axis, int) or not isinstance(low, int) or not isinstance(high, int):
-            raise NotLowered("the pads depend on sizes")
+        if not isinstance(axis, int):
+            raise NotLowered("the padded axes depend on sizes")
         at = axis_place(axis, rank)
-        before[at], after[at] = low, high
+        before[at], after[at] = given[place], given[place + len(axes)]
     return before, after
 
 
