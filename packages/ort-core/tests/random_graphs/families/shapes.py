@@ -46,6 +46,45 @@ def range_(g: GraphWriter) -> Value:
     return g.node("Range", [g.constant(np.asarray(0, np.int64)), g.node("Size", [value]), step])
 
 
+def size_along(g: GraphWriter, value: Value, axis: int) -> Value:
+    return g.node("Gather", [g.node("Shape", [value]), g.constant([axis])])
+
+
+@family()
+def window_of_a_table(g: GraphWriter) -> Value:
+    """A window as long as a size tells, from the middle of a table less the size: from the end beyond the table."""
+    if g.opset < 10:
+        raise Refused("bounds that are computed")
+    value = g.pick(least=1, most=4)
+    length = size_along(g, value, g.random.randrange(value.rank))
+    longest = g.choice((1, 3, 6, 40))
+    start = g.node("Sub", [g.constant([longest]), length]) if g.chance(0.8) else g.node("Neg", [length])
+    end = (
+        g.node("Add", [g.constant([longest - 1]), length])
+        if g.chance(0.6)
+        else g.constant([g.choice((2**63 - 1, -1, 2))])
+    )
+    table = g.constant(g.numbers_of(g.choice((et.F32, et.F32, et.I64)), [2 * longest - 1, g.some_size()]))
+    return g.node("Slice", [table, start, end, g.constant([0]), g.constant([g.choice((1, 1, 2))])])
+
+
+@family()
+def filled_up(g: GraphWriter) -> Value:
+    """An axis filled up to whole blocks, or brought to one length, whichever of the two a size asks for."""
+    if g.opset < 13:
+        raise Refused("pads that are computed")
+    value = g.pick(et.F32, et.F32, et.I64, least=1, most=4, filled=True)
+    axis, block = g.random.randrange(value.rank), g.choice((1, 3, 4, 16))
+    amount = g.node("Sub", [g.constant([block]), size_along(g, value, axis)])
+    if g.chance(0.6):
+        amount = g.node("Mod", [amount, g.constant([block])])
+    none = g.constant([0])
+    pads = [none] * (2 * value.rank)
+    pads[axis + (value.rank if g.chance(0.7) else 0)] = amount
+    mode = g.choice(("constant", "constant", None, "edge", "reflect"))
+    return g.node("Pad", [value, g.node("Concat", pads, axis=0)], mode=mode)
+
+
 @family()
 def center(g: GraphWriter) -> Value:
     if g.opset < 18:

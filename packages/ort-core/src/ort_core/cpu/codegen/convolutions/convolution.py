@@ -310,8 +310,8 @@ class _Generator:
         taps, run = spec.run
         panel = sum(lanes.width for lanes in vectors)
         x_row, weights = emitter.parameter("x_row"), emitter.parameter("w")
-        fold, (whole_rows, part) = vectors[0].fold, spec.chain
-        length = run if whole_rows else math.gcd(run, part)  # what a turn divides, so that it ends where parts do
+        fold, (whole_rows, each) = vectors[0].fold, spec.chain
+        length = run if whole_rows else math.gcd(run, each)  # what a turn divides, so that it ends where parts do
         step = fold * self._turn(length // fold, len(sums) * len(vectors))
         with (
             _window_rows(emitter, spec, partial) as ky,
