@@ -122,6 +122,15 @@ FRESH: dict[str, Architecture] = {
         "BloomModel", "BloomConfig", {"hidden_size": 128, "n_layer": 3, "n_head": 4, "vocab_size": 1000,
                                       "use_cache": False}, words(), "decoders", open_axes=TEXT,
     ),
+    "mpt": of_transformers(
+        "MptModel", "MptConfig", {"d_model": 128, "n_heads": 4, "n_layers": 2, "vocab_size": 1000, "use_cache": False},
+        words(), "decoders", open_axes=TEXT,
+    ),
+    "minimax": of_transformers(
+        "MiniMaxModel", "MiniMaxConfig",
+        {**CAUSAL, "num_key_value_heads": 2, "head_dim": 32, "num_local_experts": 4,
+         "experts_implementation": "batched_mm"}, words(), "experts", open_axes=TEXT,
+    ),
     "led": of_transformers(
         "LEDModel", "LEDConfig",
         {**{k: v for k, v in PAIR.items() if k != "max_position_embeddings"}, "attention_window": 16,
@@ -161,6 +170,13 @@ FRESH: dict[str, Architecture] = {
          "decoder_linear_units": 192, "vocab_size": 60, "speech_decoder_postnet_units": 64,
          "encoder_num_attention_heads": 2, "decoder_num_attention_heads": 2},
         lambda _draw: {"input_ids": torch.randint(1, 50, (1, 30))}, "speech", "spectrogram", open_axes={},
+    ),
+    "conformer_relative": of_transformers(
+        "Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", {**SOUND, "position_embeddings_type": "relative"},
+        values("input_values", 1, 8000), "speech", open_axes={"input_values": (0, 1)},
+    ),
+    "sew": of_transformers(
+        "SEWModel", "SEWConfig", SOUND, values("input_values", 1, 8000), "speech", open_axes={"input_values": (0, 1)},
     ),
     "univnet": of_transformers(
         "UnivNetModel", "UnivNetConfig",
