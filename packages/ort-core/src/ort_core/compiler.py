@@ -10,16 +10,25 @@ from pathlib import Path
 from ort_core import stages
 from ort_core.arguments import an, an_object, size, takes, truth, whole
 from ort_core.environment import default_environment
-from ort_core.ep_context.data import OrtEpContextData
+from ort_core.ep_context.data import OrtEpContextData, OrtExternalInitializerInfo
 from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
-from ort_core.errors import Fail, InvalidArgument, InvalidType, NotImplemented
+from ort_core.errors import Fail, InvalidArgument, InvalidCompileRequest, InvalidType
 from ort_core.forks import no_fork
+from ort_core.interruptions import raise_interruption
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
-from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, written_beside
+from ort_core.session_api.compiled_file import (
+    BesideState,
+    asking_writer,
+    compiled_model,
+    default_path,
+    external_file,
+    written_beside,
+)  # fmt: skip
 from ort_core.session_api.model_source import ModelSource
 from ort_core.session_api.provider_request import provider_request
+from ort_core.tensors.ort_value import OrtValue
 
-GetInitializerLocation = Callable[..., object]
+GetInitializerLocation = Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
 WriteContext = Callable[[str, OrtEpContextData], None]
 
 
@@ -48,7 +57,12 @@ class ModelCompiler:
         flags: what is an error.
         graph_optimization_level: how far to optimize; nothing by default, as in onnxruntime. ``ORT_ENABLE_ALL`` gives
             what a session would run.
-        get_initializer_location_func: refused; weights go inside the model or to one file.
+        get_initializer_location_func: called for each initializer that stays in the model with its name, its value and
+            an ``OrtExternalInitializerInfo`` of where it lies outside the input model, if it does; returns where the
+            data is from now on (the function has put it there), or ``None`` for inside the model.
+
+    Raises:
+        InvalidCompileRequest: the model is empty, or a file for weights is named besides the function.
     """
 
     @takes(
@@ -67,12 +81,18 @@ class ModelCompiler:
         graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_DISABLE_ALL,
         get_initializer_location_func: GetInitializerLocation | None = None,
     ) -> None:
-        if get_initializer_location_func is not None:
-            raise NotImplemented(
-                "get_initializer_location_func is not supported; name one file with external_initializers_file_path"
-            )
         if not isinstance(input_model_path_or_bytes, (str, os.PathLike, bytes)):
             raise InvalidType(f"Unable to load from type '{type(input_model_path_or_bytes)}'")
+        if not isinstance(input_model_path_or_bytes, os.PathLike) and not input_model_path_or_bytes:
+            kind = "path" if isinstance(input_model_path_or_bytes, str) else "bytes array"
+            raise InvalidCompileRequest(f"Input model {kind} is empty")
+        if get_initializer_location_func is not None and external_initializers_file_path is not None:
+            raise InvalidCompileRequest(
+                "Cannot initialize ModelCompiler with both `external_initializers_file_path` and "
+                "`get_initializer_location_func`: each says where weights go"
+            )
+        find = get_initializer_location_func
+        self._writer = None if find is None else asking_writer(find)
         self._options = sess_options.copy()
         self._options.graph_optimization_level = graph_optimization_level
         self._source = ModelSource(input_model_path_or_bytes)
@@ -102,11 +122,13 @@ class ModelCompiler:
         beside = BesideState(stem)
         compiled = self._compiled(None if self._embeds else beside, stem)
         asked = None if self._external is None else str(self._external)
-        if asked is None and self._has_external_weights:
+        if asked is None and self._has_external_weights and self._writer is None:
             asked = f"{path.name}.data"  # what lay outside stays outside
         external = external_file(compiled.model, path, asked)
         with written_beside(folder, beside):
-            save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
+            save_model(
+                compiled.model, path, external_file=external, external_threshold=self._threshold, writer=self._writer
+            )
         return CompileReport(compiled.stored, compiled.refused)
 
     def compile_to_bytes(self) -> bytes:
@@ -114,16 +136,21 @@ class ModelCompiler:
         from ort_core.onnx_io.save import model_to_bytes
 
         if self._binaries is None or self._embeds:
-            return model_to_bytes(self._compiled(None, "model").model)
+            return model_to_bytes(self._compiled(None, "model").model, writer=self._writer)
         folder, stem = self._binaries
         beside = BesideState(stem)
         compiled = self._compiled(beside, stem)
         with written_beside(folder, beside):
-            return model_to_bytes(compiled.model)
+            return model_to_bytes(compiled.model, writer=self._writer)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
-        """Hand the serialized model to a function. Raises as ``compile_to_file``."""
-        write_function(self.compile_to_bytes())
+        """Hand the serialized model to a function. Raises as ``compile_to_file``, and ``Fail`` if that fails."""
+        content = self.compile_to_bytes()
+        try:
+            write_function(content)
+        except Exception as error:  # a function of the caller
+            raise_interruption(error)
+            raise Fail(f"{type(error).__name__}: {error}, from the function that takes the compiled model") from error
 
     def set_ep_context_data_write_func(self, write_func: WriteContext) -> None:
         """Hand each compiled partition to a function, by the name that its node states, instead of keeping it.

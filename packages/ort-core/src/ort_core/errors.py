@@ -226,6 +226,20 @@ class NoSuchAdapter(NoSuchFile, RuntimeError):
     """A file of adapters does not exist (onnxruntime raises ``RuntimeError`` here)."""
 
 
+class InvalidAdapter(InvalidProtobuf, RuntimeError):
+    """A file is no file of adapters (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class DelegateFailed(InvalidArgument, Fail):
+    """A delegate that chooses devices failed, or chose none (onnxruntime raises ``Fail`` here)."""
+
+    code, code_name = 1, "FAIL"
+
+
+class InvalidCompileRequest(InvalidArgument, ValueError):
+    """A ModelCompiler cannot be made as asked (onnxruntime raises ``ValueError`` here)."""
+
+
 class UnknownOption(InvalidArgument, AttributeError, RuntimeError):
     """An option's name is not known; the message lists near names.
 

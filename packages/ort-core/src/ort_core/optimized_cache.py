@@ -137,4 +137,4 @@ def _watched(constant: Constant) -> Constant:
     """Return a constant that reads from another and so shows, by being loaded, that somebody has looked at it."""
     if constant.nbytes <= MAX_CONTENT_NBYTES:
         return constant  # its contents are part of the structure
-    return Constant(constant.dtype, constant.shape, constant.array, constant.location)
+    return Constant(constant.dtype, constant.shape, constant.array, constant.location, constant.offset)

@@ -16,7 +16,7 @@ from ort_core.arguments import strings, takes
 from ort_core.cache.about import About, writing_about
 from ort_core.collecting import paused_collection
 from ort_core.environment import Environment, default_environment
-from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.errors import EPFail, InvalidGraph, InvalidType, InvalidValue, UnknownOption, did_you_mean
 from ort_core.forks import new_lock, no_fork
 from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
@@ -29,6 +29,7 @@ from ort_core.session_api.provider_request import Providers, Request, normalized
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.session_api.session_cache import SessionCacheEntry, find_cache_entry
+from ort_core.session_api.tuning import refuse_tuning
 from ort_core.settings import environment_value
 from ort_core.stages.settings import takes_short_cuts
 
@@ -113,10 +114,12 @@ class InferenceSession(SessionRuns):
             from ort_core.session_api.model_config import apply_model_config  # few models have one
 
             apply_model_config(model.metadata, self._options)
+            if self._profiler is None and self._options.enable_profiling:
+                self._profiler = Profiler(self._options.profile_file_prefix)
         self._record("model_loading_array" if self._source.path is None else "model_loading_uri", start)
         start = time.perf_counter_ns()
-        request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
+        request = find_request(metadata.as_texts(model.producer_version)) if request is None else request
         declared = DeclaredValues.of(model, self._source.has_fixed_sizes)
         files = [] if entry is None else self._source.files(self._options, model)
         prepare = self._preparation(request)
@@ -244,11 +247,16 @@ class InferenceSession(SessionRuns):
         return []
 
     def set_tuning_results(self, results: Iterable[object], *, error_on_invalid: bool = False) -> None:
-        """Accept an empty list only: onnxruntime's tuning records mean nothing to the providers here."""
-        if list(results):
-            raise NotImplemented(
-                "tuning results belong to onnxruntime's kernels; kernels here are tuned by their provider"
-            )
+        """Take no record: onnxruntime's mean nothing to the providers here. The log says so, or an error where asked.
+
+        Raises:
+            InvalidValue: there are records, and ``error_on_invalid``.
+        """
+        for index, record in enumerate(results):
+            refusal = refuse_tuning(record, index, self._loaded.providers)
+            if error_on_invalid:
+                raise InvalidValue(refusal)
+            log.warning("%s; ignored", refusal)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Release a captured graph (none is captured here)."""

@@ -78,6 +78,14 @@ def test_a_missing_file_is_refused(tmp_path):
         ort_core.LoraAdapter().Load(str(tmp_path / "nope"))
 
 
+def test_a_file_that_is_no_adapter_is_refused_as_in_onnxruntime(tmp_path):
+    path = tmp_path / "text.onnx_adapter"
+    path.write_bytes(b"no adapter")
+    for adapter in (ort_core.LoraAdapter(), onnxruntime.LoraAdapter()):
+        with pytest.raises(RuntimeError, match="valid lora parameter"):
+            adapter.Load(str(path))
+
+
 @given(strategies.data())
 def test_a_damaged_file_is_read_or_refused_and_nothing_worse(data):
     content = bytearray(write_adapter(1, 1, PARAMETERS))

@@ -363,6 +363,26 @@ def test_nodes_of_other_programs_are_told_apart():
         InferenceSession(proto.SerializeToString())
 
 
+def test_questions_of_compatibility_that_have_no_answer_are_refused_as_in_onnxruntime(tmp_path):
+    (tmp_path / "text.onnx").write_bytes(b"this is no model")
+    (tmp_path / "model.onnx").write_bytes(network())
+    for library in (ort_core, onnxruntime.capi.onnxruntime_pybind11_state):
+        assert library.get_compatibility_info_from_model(str(tmp_path / "model.onnx"), "AnyProvider") is None
+        for path, provider in (
+            ("", "AnyProvider"), (str(tmp_path / "model.onnx"), ""), (str(tmp_path / "none.onnx"), "AnyProvider"),
+            (str(tmp_path / "text.onnx"), "AnyProvider"),
+        ):  # fmt: skip
+            with pytest.raises(RuntimeError):
+                library.get_compatibility_info_from_model(path, provider)
+        for content, provider in ((b"", "AnyProvider"), (network(), ""), (b"this is no model", "AnyProvider")):
+            with pytest.raises(RuntimeError):
+                library.get_compatibility_info_from_model_bytes(content, provider)
+        with pytest.raises(RuntimeError):
+            library.get_model_compatibility_for_ep_devices([], "text")
+        with pytest.raises(TypeError):
+            library.get_model_compatibility_for_ep_devices(library.get_ep_devices(), None)
+
+
 def test_compatibility_is_told_before_loading(model_path, tmp_path):
     out = tmp_path / "c.onnx"
     ModelCompiler(SessionOptions(), model_path, True).compile_to_file(out)
@@ -396,6 +416,100 @@ def test_a_compiled_model_and_its_partitions_stay_what_they_were_when_one_of_the
     with pytest.raises(Fail, match="No space left"):
         ModelCompiler(SessionOptions(), model_path).compile_to_file(folder / "m.onnx")
     assert {each.name: each.read_bytes() for each in folder.iterdir()} == before
+
+
+def storing_nothing(library):
+    """Options of a library with a provider that stores no partition."""
+    options = library.SessionOptions()
+    if library is ort_core:
+        options.add_provider("ReferenceExecutionProvider", {})
+    return options
+
+
+@pytest.mark.parametrize("form", ["file", "bytes", "stream"])
+def test_a_function_says_where_weights_go(tmp_path, form):
+    shown = {}
+    for library in (onnxruntime, ort_core):
+        written, weights, seen = tmp_path / f"{library.__name__}.onnx", bytearray(), []
+
+        def place(name, value, outside, library=library, weights=weights, seen=seen):
+            seen.append((name, tuple(value.shape()), outside))
+            if value.tensor_size_in_bytes() < 1024:
+                return None
+            offset = len(weights)
+            weights.extend(value.numpy().tobytes())
+            return library.OrtExternalInitializerInfo(f"{library.__name__}.bin", offset, value.tensor_size_in_bytes())
+
+        compiler = library.ModelCompiler(storing_nothing(library), network(), get_initializer_location_func=place)
+        if form == "file":
+            compiler.compile_to_file(str(written))
+        elif form == "bytes":
+            written.write_bytes(compiler.compile_to_bytes())
+        else:
+            parts = []
+            compiler.compile_to_stream(parts.append)
+            written.write_bytes(b"".join(parts))
+        (tmp_path / f"{library.__name__}.bin").write_bytes(weights)
+        model = onnx.load(written, load_external_data=False)
+        shown[library] = (sorted(seen), sorted((each.name, each.data_location) for each in model.graph.initializer))
+        for result, truth in zip(InferenceSession(written).run(None, {"x": X}), expected(), strict=True):
+            np.testing.assert_allclose(result, truth, LIMITS.relative, LIMITS.absolute)
+    assert shown[ort_core] == shown[onnxruntime]
+
+
+def test_a_function_learns_where_weights_lie_and_may_leave_them_there(tmp_path):
+    source, seen = tmp_path / "outside.onnx", {}
+    onnx.save(
+        onnx.ModelProto.FromString(network()), source, save_as_external_data=True, location="weights.bin",
+        size_threshold=0,
+    )  # fmt: skip
+
+    def keep(name, value, outside):
+        seen[name] = outside
+        return outside
+
+    compiler = ModelCompiler(storing_nothing(ort_core), source, get_initializer_location_func=keep)
+    compiler.compile_to_file(tmp_path / "kept.onnx")
+    entries = {
+        each.name: {entry.key: entry.value for entry in each.external_data}
+        for each in onnx.load(source, load_external_data=False).graph.initializer
+    }
+    assert {name: (info.filepath, info.file_offset, info.byte_size) for name, info in seen.items()} == {
+        name: (each["location"], int(each["offset"]), int(each["length"])) for name, each in entries.items()
+    }
+    kept = onnx.load(tmp_path / "kept.onnx", load_external_data=False)
+    assert {each.name: {e.key: e.value for e in each.external_data} for each in kept.graph.initializer} == entries
+    for result, truth in zip(InferenceSession(tmp_path / "kept.onnx").run(None, {"x": X}), expected(), strict=True):
+        np.testing.assert_allclose(result, truth, LIMITS.relative, LIMITS.absolute)
+
+
+def test_functions_of_the_caller_that_fail_are_named():
+    def fail(*_):
+        raise ValueError("of the caller")
+
+    for library in (ort_core, onnxruntime):
+        options = storing_nothing(library)
+        fails = library.ModelCompiler(options, network(), get_initializer_location_func=fail)
+        failing_stream = library.ModelCompiler(options, network())
+        wrong = library.ModelCompiler(options, network(), get_initializer_location_func=lambda *_: 3)
+        refusal = Fail if library is ort_core else onnxruntime.capi.onnxruntime_pybind11_state.Fail
+        with pytest.raises(refusal, match="of the caller"):
+            fails.compile_to_bytes()
+        with pytest.raises(refusal, match="of the caller"):
+            failing_stream.compile_to_stream(fail)
+        with pytest.raises(refusal):
+            wrong.compile_to_bytes()
+        for arguments in (
+            {"input_model_path_or_bytes": ""},
+            {"input_model_path_or_bytes": b""},
+            {
+                "input_model_path_or_bytes": network(),
+                "external_initializers_file_path": "weights.bin",
+                "get_initializer_location_func": fail,
+            },
+        ):
+            with pytest.raises(ValueError, match=r"is empty|with both"):
+                library.ModelCompiler(options, **arguments)
 
 
 def test_a_compiled_model_needs_a_place(model_path):

@@ -4,9 +4,12 @@ import logging
 import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 import ort_core
 from ort_core import session
@@ -167,15 +170,31 @@ def test_a_policy_chooses_and_warns_when_it_cannot_have_its_way(session_of):
 
 
 @pytest.mark.usefixtures("own_plugins_only")
-def test_a_delegate_chooses_among_the_devices(session_of):
+def test_a_delegate_chooses_among_the_devices(session_of, model):
     chosen = SessionOptions()
     seen = []
     chosen.set_provider_selection_policy_delegate(lambda devices, *rest: seen.append(rest) or devices[:1])
     assert session_of("scale", chosen).get_providers() == [CPU]
-    assert seen[0][0] == {"color": "blue"}
+    told = seen[0][0]
+    assert told.pop("color") == "blue"
+    assert told.keys() == theirs_told(model("scale")).keys() - {"color"}
     chosen.set_provider_selection_policy_delegate(lambda devices, *rest: [])
-    with pytest.raises(InvalidArgument, match="delegate returned"):
+    with pytest.raises(Fail, match="did not select anything"):
         session_of("scale", chosen)
+    chosen.set_provider_selection_policy_delegate(lambda devices, *rest: [3])
+    with pytest.raises(Fail, match="delegate returned"):
+        session_of("scale", chosen)
+    chosen.set_provider_selection_policy_delegate(lambda: [])
+    with pytest.raises(Fail, match="EP selection delegate failed: TypeError"):
+        session_of("scale", chosen)
+
+
+def theirs_told(content):
+    """Return what onnxruntime tells a delegate of a model."""
+    told, options = [], onnxruntime.SessionOptions()
+    options.set_provider_selection_policy_delegate(lambda devices, *rest: told.append(rest[0]) or devices[:1])
+    onnxruntime.InferenceSession(content, options)
+    return told[0]
 
 
 def test_what_is_there_is_listed():
@@ -190,6 +209,20 @@ def test_what_is_there_is_listed():
     assert device.device in ort_core.get_hardware_devices()
     assert ort_core.get_version_string() == ort_core.__version__
     assert ort_core.__version__ in ort_core.get_build_info()
+    assert ort_core.get_build_info().split(":")[0] == onnxruntime.get_build_info().split(":")[0]
+
+
+def test_hardware_on_which_a_provider_does_not_run_is_told_with_the_reason():
+    (device,) = [each for each in ort_core.get_ep_devices() if each.ep_name == CPU]
+    details = ort_core.get_hardware_device_ep_incompatibility_details(CPU, device.device)
+    theirs = native.get_hardware_device_ep_incompatibility_details(CPU, native.get_hardware_devices()[0])
+    assert details == theirs
+    other = replace(device.device, type=ort_core.OrtHardwareDeviceType.NPU)
+    details = ort_core.get_hardware_device_ep_incompatibility_details(CPU, other)
+    assert details["reasons_bitmask"] == ort_core.OrtDeviceEpIncompatibilityReason.DEVICE_INCOMPATIBLE.value
+    assert "runs on no NPU" in details["notes"]
+    with pytest.raises(InvalidArgument, match="No valid factory found for execution provider 'Nobody'"):
+        ort_core.get_hardware_device_ep_incompatibility_details("Nobody", device.device)
 
 
 def test_the_severity_of_the_process_sets_the_logger():

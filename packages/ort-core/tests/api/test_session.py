@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import io
+import json
 import os
 import pickle
 import subprocess
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -27,7 +29,6 @@ from ort_core.errors import (
     InvalidValue,
     ModelLoadCanceled,
     NoSuchFile,
-    NotImplemented,
     RunTerminated,
     RunTimeout,
     UnknownOption,
@@ -389,9 +390,45 @@ def test_options_are_read_from_the_model_where_asked(model):
     proto.metadata_props.add(key="ort_config", value='{"session_options": {"intra_op_num_threads": 3}}')
     assert InferenceSession(proto).get_session_options().intra_op_num_threads == 0
     assert InferenceSession(proto, read_config_from_model=1).get_session_options().intra_op_num_threads == 3
-    proto.metadata_props[-1].value = "[]"
-    with pytest.raises(InvalidArgument, match="not a JSON object"):
+    proto.metadata_props[-1].value = '{"other": 1}'
+    assert InferenceSession(proto, read_config_from_model=1).get_session_options().intra_op_num_threads == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("{", "cannot be parsed"),
+        ('{"session_options": {"intra_op_num_threads": "a"}}', "must be an integer, found 'a'"),
+        ('{"session_options": {"inter_op_num_threads": -3}}', "Unsupported value for inter_op_num_threads"),
+        ('{"session_options": {"graph_optimization_level": 7}}', "Unsupported value for graph_optimization_level"),
+        ('{"session_options": {"execution_mode": 2}}', "Unsupported value for execution_mode"),
+        ('{"session_options": {"enable_profiling": 3}}', "Unsupported value for enable_profiling"),
+    ],
+)
+def test_options_of_a_model_that_mean_nothing_are_refused_as_in_onnxruntime(model, monkeypatch, options, told):
+    proto = onnx.ModelProto.FromString(model("scale"))
+    proto.metadata_props.add(key="ort_config", value=options)
+    with pytest.raises(RuntimeError, match=told):
         InferenceSession(proto, read_config_from_model=1)
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    with pytest.raises(RuntimeError):
+        onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def test_numbers_of_a_model_become_options_as_in_onnxruntime(model, monkeypatch, tmp_path):
+    proto = onnx.ModelProto.FromString(model("scale"))
+    wanted = {"graph_optimization_level": 2, "execution_mode": 1, "inter_op_num_threads": 5, "enable_profiling": 1}
+    proto.metadata_props.add(key="ort_config", value=json.dumps({"session_options": wanted}))
+    monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
+    monkeypatch.chdir(tmp_path)
+    theirs = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    ours = InferenceSession(proto)
+    for name in wanted:
+        chosen, expected = (getattr(each.get_session_options(), name) for each in (ours, theirs))
+        assert int(chosen) == (expected if isinstance(expected, (int, bool)) else expected.value), name
+    for session in (ours, theirs):
+        session.run(None, {"x": np.ones(2, np.float32)})
+        assert Path(session.end_profiling()).stat().st_size > 0
 
 
 def test_the_placement_is_explained_and_given_in_the_form_of_onnxruntime(session_of):
@@ -402,8 +439,9 @@ def test_the_placement_is_explained_and_given_in_the_form_of_onnxruntime(session
     with pytest.raises(Fail, match='must be set to "1"'):
         session.get_provider_graph_assignment_info()
     chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    (subgraph,) = session_of("two_inputs", chosen).get_provider_graph_assignment_info()
-    assert sorted(node.op_type for node in subgraph.get_nodes()) == ["Add", "Mul"]
+    subgraphs = session_of("two_inputs", chosen).get_provider_graph_assignment_info()
+    names = [[node.op_type for node in subgraph.get_nodes()] for subgraph in subgraphs]
+    assert sorted(names) == [["Add"], ["Mul"]], "each node of the provider that takes what is left stands for itself"
 
 
 def test_memory_devices_and_small_questions_are_answered(session_of):
@@ -414,7 +452,13 @@ def test_memory_devices_and_small_questions_are_answered(session_of):
     assert session.create_ortvalue_from_shape_and_type([2], np.float32, "cpu").shape() == [2]
     assert session.get_tuning_results() == []
     session.set_tuning_results([])
-    with pytest.raises(NotImplemented, match="tuning"):
+    record = {"ep": session.get_providers()[0], "results": {}, "validators": {}}
+    session.set_tuning_results([record, {**record, "ep": "NoProvider"}])
+    with pytest.raises(RuntimeError, match="does not support TunableOp"):
+        session.set_tuning_results([record], error_on_invalid=True)
+    with pytest.raises(RuntimeError, match="Cannot find execution provider NoProvider"):
+        session.set_tuning_results([{**record, "ep": "NoProvider"}], error_on_invalid=True)
+    with pytest.raises(InvalidType, match="expected a dict with ep, results and validators"):
         session.set_tuning_results([{}])
     session.release_captured_graph()
     session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})

@@ -20,7 +20,6 @@ ABSENT = {  # names of modules
     "get_session_initializer": "as above",
     "get_all_opkernel_def": KERNELS, "get_registered_ep_kernel_defs": KERNELS, "opkernel": KERNELS,
     "schemadef": KERNELS,
-    "get_hardware_device_ep_incompatibility_details": "asks vendors' libraries; a provider's check answers here",
     "pack_fp4_weights_for_cuda_moe_gemm": "packs for one CUDA kernel of onnxruntime",
     "get_ort_device_type": "an internal of onnxruntime's Python code",
     "get_vendor_id_for_device_type": "as above",

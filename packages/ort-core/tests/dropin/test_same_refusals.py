@@ -26,7 +26,6 @@ TAKEN = {  # what onnxruntime refuses, and this project takes
     "create_and_register_allocator": "the configuration has a default",
     "create_and_register_allocator_v2": "as above",
     "create_and_register_allocator_v2 provider": "no provider has an allocator to register",
-    "options.add_provider name": "the session says which providers there are",
     "options.add_provider options": "values are written as text",
     "options.add_provider_for_devices options": "as above",
     "session.run_async output_names": "the callback hears of unknown outputs",
@@ -45,7 +44,6 @@ REFUSED = {  # what onnxruntime takes
     "binding.bind_output buffer_ptr": "as above",
     "InferenceSession sess_options": "what is false is None there",
     "ModelCompiler external_initializers_file_path": "as above",
-    "ModelCompiler": "get_initializer_location_func is refused, whatever it is",
     "OrtDevice.make vendor_id": "1.5 is nobody's number",
     "value.ortvalue_from_numpy vendor_id": "as above",
     "value.ortvalue_from_shape_and_type vendor_id": "as above",
@@ -84,7 +82,6 @@ OTHER = {  # another class
     "session.run_with_iobinding iobinding": "an OrtValue is none, and is not asked for its session",
     "session.run_with_iobinding run_options": "as above",
     "session.run_with_ortvaluevector feed_names": "the numbers of names and values are compared",
-    "session.set_providers providers": "of a wrong type: TypeError",
     "value.ortvalue_from_shape_and_type": "too many arguments meet a wrong one first",
     "value.ortvalue_from_shape_and_type element_type": "no number of an element type",
 }  # fmt: skip

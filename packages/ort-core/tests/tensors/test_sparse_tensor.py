@@ -62,6 +62,7 @@ def test_the_view_of_another_form_is_refused_as_by_onnxruntime():
     ("make", "message"),
     [
         (lambda: SparseTensor.sparse_coo_from_numpy(SHAPE, VALUES, np.array([0, 1]), CPU), "coo_indices has the shape"),
+        (lambda: SparseTensor.sparse_coo_from_numpy(SHAPE, VALUES[:, None], FLAT, CPU), "Got dims: 2"),
         (
             lambda: SparseTensor.sparse_coo_from_numpy(SHAPE, VALUES, np.array([0, 1, 9]), CPU),
             "outside the dense shape",
@@ -91,3 +92,19 @@ def test_a_value_over_a_sparse_tensor_keeps_its_form_as_in_onnxruntime():
         assert found.format().name == "ORT_SPARSE_CSRC"
         assert found.as_csrc_view().inner().tolist() == [1, 1]
         assert found.as_csrc_view().outer().tolist() == [0, 1, 2, 2]
+
+
+def test_what_a_tensor_shows_can_be_written_to_where_onnxruntime_lets_it():
+    texts = np.array(["one", "two", "three"][: VALUES.size])
+    for values in (VALUES, texts):
+        ours = SparseTensor.sparse_coo_from_numpy(SHAPE, values, FLAT, CPU)
+        theirs = onnxruntime.SparseTensor.sparse_coo_from_numpy(SHAPE, values, FLAT, ORT_CPU)
+        assert ours.values().dtype == theirs.values().dtype
+        for shown, expected in (
+            (ours.values(), theirs.values()),
+            (ours.as_coo_view().indices(), theirs.as_coo_view().indices()),
+        ):
+            assert shown.flags.writeable == expected.flags.writeable
+    rows = SparseTensor.sparse_csr_from_numpy(SHAPE, VALUES, INNER, OUTER, CPU).as_csrc_view()
+    assert not rows.inner().flags.writeable
+    assert not rows.outer().flags.writeable

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core import options, session
 from ort_core.dropin import native
-from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
+from ort_core.environment import default_environment
+from ort_core.errors import DelegateFailed, InvalidArgument, InvalidType, InvalidValue
 from ort_core.model_packages import selecting
 from ort_core.passes.pipelines import known_names
 from ort_core.session_api import io_binding
-from ort_core.session_api.provider_request import Providers, Request, provider_request
+from ort_core.session_api.provider_request import Providers, Request, normalized, provider_request
 from ort_core.settings import environment_value
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class SessionOptions(options.SessionOptions):
     """Session options that warn of unknown configuration keys and unfit values."""
 
     unknown_is_error: ClassVar[bool] = False
+
+    def add_provider(self, name: str, options: Mapping[str, str], /) -> None:
+        """Add a provider. Raises ``RuntimeError`` for a name that no installed provider has."""
+        super().add_provider(name, options)
+        _check_added([name], default_environment())
 
 
 class RunOptions(options.RunOptions):
@@ -59,6 +65,8 @@ class InferenceSession(session.InferenceSession):
     ) -> Request | None:
         try:
             request = provider_request(providers, provider_options, self._options, self._environment, metadata)
+        except DelegateFailed:
+            raise
         except (InvalidArgument, InvalidType) as error:
             if providers is not None and not isinstance(providers, Iterable):
                 raise
@@ -92,8 +100,12 @@ class InferenceSession(session.InferenceSession):
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, object]] | None = None
     ) -> None:
         """Place the model anew. Raises ``RuntimeError`` for a name that no installed provider has."""
-        _check_added([each if isinstance(each, str) else each[0] for each in providers or ()], self._environment)
-        super().set_providers(providers, provider_options)
+        if isinstance(providers, str):  # a list of letters for onnxruntime, none of which is a provider
+            raise InvalidValue(f"Unknown Provider Type: {providers}; expected a list such as [{providers!r}]")
+        request = normalized(providers, provider_options) if providers else []
+        _check_added([name for name, _ in request], self._environment)
+        known = [(name, self._known_options(name, values)) for name, values in request]
+        super().set_providers(known)
 
     def _known_options(self, name: str, values: Mapping[str, object]) -> dict[str, object]:
         known = {field.name for field in dataclasses.fields(self._environment.get_provider(name).options_type)}

@@ -32,7 +32,8 @@ _PUBLIC = (
 _INTERNAL = (
     "ArenaExtendStrategy", "OrtCompiledModelCompatibility", "OrtDeviceEpIncompatibilityReason", "OrtValueVector",
     "SparseBlockSparseView", "SparseCooView", "SparseCsrView", "get_compatibility_info_from_model",
-    "get_compatibility_info_from_model_bytes", "get_hardware_devices", "get_model_compatibility_for_ep_devices",
+    "get_compatibility_info_from_model_bytes", "get_hardware_device_ep_incompatibility_details",
+    "get_hardware_devices", "get_model_compatibility_for_ep_devices",
 )  # fmt: skip
 _QUANTIZERS = (
     "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",

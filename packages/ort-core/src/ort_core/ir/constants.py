@@ -23,10 +23,11 @@ class Constant:
         dtype: the element type.
         shape: the shape, all sizes known.
         read: returns the data as a numpy array of ``dtype.numpy`` and ``shape``; called at most once at a time,
-            its result is kept. ``location`` says where the data lies, for messages and for saving by reference.
+            its result is kept. ``location`` and ``offset`` say where the data lies, for messages and for saving by
+            reference.
     """
 
-    __slots__ = ("_array", "_digest", "_read", "dtype", "location", "shape")
+    __slots__ = ("_array", "_digest", "_read", "dtype", "location", "offset", "shape")
 
     def __init__(
         self,
@@ -34,10 +35,12 @@ class Constant:
         shape: tuple[int, ...],
         read: Callable[[], np.ndarray],
         location: str | None = None,
+        offset: int = 0,
     ) -> None:
         self.dtype = dtype
         self.shape = shape
         self.location = location
+        self.offset = offset
         self._read: Callable[[], np.ndarray] | None = read
         self._array: np.ndarray | None = None
         self._digest: bytes | None = None

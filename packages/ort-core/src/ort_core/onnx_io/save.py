@@ -20,6 +20,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, ValueType
 from ort_core.ir.values import Value
+from ort_core.onnx_io.external_data import ExternalLocation
 from ort_core.onnx_io.own_opsets import with_own_opsets
 from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
 from ort_core.onnx_io.type_proto import save_type
@@ -35,6 +36,11 @@ class ConstantWriter(Protocol):
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
         """Return a TensorProto that holds the data or says where it is."""
+
+
+def is_external(constant: Constant, threshold: int) -> bool:
+    """Return whether a constant goes to a file for those of at least ``threshold`` bytes."""
+    return constant.dtype is not DataType.STRING and constant.nbytes >= threshold
 
 
 class ExternalWriter:
@@ -53,17 +59,38 @@ class ExternalWriter:
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
         """Return a TensorProto that refers to the file, or holds the data when it is small."""
-        if constant.dtype is DataType.STRING or constant.nbytes < self._threshold:
+        if not is_external(constant, self._threshold):
             return save_constant(constant, name)
         content = to_bytes(constant.array(), constant.dtype)
         offset = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
         self._file.seek(offset)
         self._file.write(content)
-        proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
-        proto.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", self._name), ("offset", offset), ("length", len(content))):
+        return _referring(constant, name, ExternalLocation(self._name, offset, len(content)))
+
+
+class LocationWriter:
+    """Lets somebody else keep constants: a function says where each lies, or ``None`` for inside the model.
+
+    Args:
+        find: given a name and a constant other than of strings, returns where its data is.
+    """
+
+    def __init__(self, find: Callable[[str, Constant], ExternalLocation | None]) -> None:
+        self._find = find
+
+    def save(self, constant: Constant, name: str) -> onnx.TensorProto:
+        """Return a TensorProto that refers to where the data is, or holds it."""
+        where = None if constant.dtype is DataType.STRING else self._find(name, constant)
+        return save_constant(constant, name) if where is None else _referring(constant, name, where)
+
+
+def _referring(constant: Constant, name: str, where: ExternalLocation) -> onnx.TensorProto:
+    proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
+    proto.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", where.location), ("offset", where.offset), ("length", where.length)):
+        if value is not None:
             proto.external_data.add(key=key, value=str(value))
-        return proto
+    return proto
 
 
 class ReferenceWriter:
@@ -89,7 +116,12 @@ class ReferenceWriter:
 
 
 def save_model(
-    model: Model, path: str | os.PathLike, *, external_file: str | None = None, external_threshold: int = 1024
+    model: Model,
+    path: str | os.PathLike,
+    *,
+    external_file: str | None = None,
+    external_threshold: int = 1024,
+    writer: ConstantWriter | None = None,
 ) -> None:
     """Write a model to ``path``.
 
@@ -98,14 +130,15 @@ def save_model(
         path: the file to write; replaced only once the new one is complete.
         external_file: name of a file in the same folder for tensors of at least ``external_threshold`` bytes.
         external_threshold: in bytes.
+        writer: decides where weights go that do not go to ``external_file``.
 
     Raises:
         Fail: the model is above protobuf's 2 GiB and no ``external_file`` was given, or the file cannot be written.
     """
     target = Path(path)
     try:
-        if external_file is None:
-            replace_file(target, _serialize(model_to_proto(model)))
+        if external_file is None or not any(is_external(each, external_threshold) for each in _constants(model)):
+            replace_file(target, _serialize(model_to_proto(model, writer)))
         else:
             _save_both(model, target, target.parent / external_file, external_threshold)
     except OSError as error:
@@ -131,13 +164,22 @@ def _save_both(model: Model, target: Path, beside: Path, threshold: int) -> None
 
 def needs_external_file(model: Model) -> bool:
     """Return whether the weights alone are near protobuf's 2 GiB."""
-    constants = {id(v.constant): v.constant for graph in graphs_of(model.graph) for v in graph.initializers}
-    return sum(each.nbytes for each in constants.values() if each is not None) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
+    return sum(each.nbytes for each in _constants(model)) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
 
 
-def model_to_bytes(model: Model, referenced: Collection[str] = ()) -> bytes:
-    """Return the serialized model, with all weights inside but those named. Raises ``Fail`` above 2 GiB."""
-    return _serialize(model_to_proto(model, ReferenceWriter(referenced) if referenced else None))
+def _constants(model: Model) -> Collection[Constant]:
+    """Return the initializers' constants of a model's graphs, each once."""
+    values = (value for graph in graphs_of(model.graph) for value in graph.initializers)
+    return {id(value.constant): value.constant for value in values if value.constant is not None}.values()
+
+
+def model_to_bytes(model: Model, referenced: Collection[str] = (), *, writer: ConstantWriter | None = None) -> bytes:
+    """Return the serialized model, with all weights inside but those named, or as a writer decides.
+
+    Raises:
+        Fail: it is above 2 GiB.
+    """
+    return _serialize(model_to_proto(model, ReferenceWriter(referenced) if referenced else writer))
 
 
 def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.ModelProto:

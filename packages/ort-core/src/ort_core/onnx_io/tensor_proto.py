@@ -126,7 +126,9 @@ def _external(
     files = files or ExternalFiles(None)
     files.check(proto.name, where)
     name, nbytes = proto.name, storage_nbytes(dtype, math.prod(shape))
-    return Constant(dtype, shape, lambda: _from_bytes(files.read(name, where, nbytes), dtype, shape), where.location)
+    return Constant(
+        dtype, shape, lambda: _from_bytes(files.read(name, where, nbytes), dtype, shape), where.location, where.offset
+    )
 
 
 def _check_stored_size(proto: onnx.TensorProto, dtype: DataType, shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument, InvalidProtobuf
+from ort_core.errors import InvalidAdapter, InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
@@ -49,7 +49,7 @@ def read_adapter(content: bytes | memoryview) -> tuple[int, int, int, dict[str, 
     """Return format, adapter and model version, and the parameters (views of ``content``).
 
     Raises:
-        InvalidProtobuf: the content is not an adapter.
+        InvalidAdapter: the content is not an adapter.
     """
     try:
         if bytes(content[4:8]) != _IDENTIFIER:
@@ -63,7 +63,7 @@ def read_adapter(content: bytes | memoryview) -> tuple[int, int, int, dict[str, 
             shape = np.frombuffer(reader.vector(table, 1, 8), "<i8").tolist()
             found[name] = _from_bytes(reader.vector(table, 3, 1), DataType(reader.number(table, 2)), shape)
     except (ValueError, struct.error, IndexError, OverflowError) as error:
-        raise InvalidProtobuf(f"the content is not an ONNX adapter: {error}") from error
+        raise InvalidAdapter(f"the content does not appear to be a valid lora parameter format: {error}") from error
     return versions[0], versions[1], versions[2], found
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ort_core.environment import Environment, default_environment
+from ort_core.ep_context.data import OrtExternalInitializerInfo
 from ort_core.ep_context.write import CompiledModel, ContextStyle, write_contexts
 from ort_core.errors import Fail, InvalidArgument
+from ort_core.interruptions import raise_interruption
 from ort_core.runtime.plan import PartitionStep
 from ort_core.stages import PreparedModel, PrepareSettings, evaluation_context, fuse_partition
+from ort_core.tensors.ort_value import OrtValue
 
 if TYPE_CHECKING:
+    from ort_core.ir.constants import Constant
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
+    from ort_core.onnx_io.save import ConstantWriter
     from ort_core.options import SessionOptions
     from ort_core.partitioning.partition import Partition
 
@@ -101,6 +106,36 @@ def external_file(model: Model, path: Path, asked: str | None) -> str | None:
     from ort_core.onnx_io.save import needs_external_file  # as in save_compiled
 
     return f"{path.name}.data" if asked is None and needs_external_file(model) else asked
+
+
+def asking_writer(
+    find: Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None],
+) -> ConstantWriter:
+    """Return what asks a caller's function where each initializer goes.
+
+    Writing raises ``Fail`` if that fails, or returns anything but an ``OrtExternalInitializerInfo`` or ``None``.
+    """
+    from ort_core.onnx_io.external_data import ExternalLocation  # as in save_compiled
+    from ort_core.onnx_io.save import LocationWriter
+
+    def place(name: str, constant: Constant) -> ExternalLocation | None:
+        outside = constant.location
+        info = None if outside is None else OrtExternalInitializerInfo(outside, constant.offset, constant.nbytes)
+        try:
+            found = find(name, OrtValue.of(constant.array()), info)
+        except Exception as error:  # a function of the caller
+            raise_interruption(error)
+            raise Fail(f"{type(error).__name__}: {error}, from get_initializer_location_func for {name!r}") from error
+        if found is None:
+            return None
+        if not isinstance(found, OrtExternalInitializerInfo):
+            raise Fail(
+                f"get_initializer_location_func returned {found!r} for {name!r}, expected an "
+                "OrtExternalInitializerInfo, or None to keep the initializer in the model"
+            )
+        return ExternalLocation(found.filepath, found.file_offset, found.byte_size)
+
+    return LocationWriter(place)
 
 
 def save_compiled(prepared: PreparedModel, options: SessionOptions, source: str | bytes | None) -> None:

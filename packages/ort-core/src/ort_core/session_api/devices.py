@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -113,9 +113,15 @@ class OrtEpAssignedSubgraph:
         return list(self.nodes)
 
 
-def assigned_subgraphs(report: PlacementReport) -> list[OrtEpAssignedSubgraph]:
-    """Return a placement report in onnxruntime's form."""
-    return [
-        OrtEpAssignedSubgraph(nodes[0].provider, tuple(OrtEpAssignedNode(n.name, n.op_type, n.domain) for n in nodes))
-        for nodes in report.partitions().values()
-    ]
+def assigned_subgraphs(report: PlacementReport, is_last_resort: Callable[[str], bool]) -> list[OrtEpAssignedSubgraph]:
+    """Return a placement report in onnxruntime's form.
+
+    A provider that takes what others leave has each node for itself there, however many it compiles together.
+    """
+    found = []
+    for nodes in report.partitions().values():
+        assigned = [OrtEpAssignedNode(node.name, node.op_type, node.domain) for node in nodes]
+        provider = nodes[0].provider
+        groups = [(node,) for node in assigned] if is_last_resort(provider) else [tuple(assigned)]
+        found += [OrtEpAssignedSubgraph(provider, group) for group in groups]
+    return found

@@ -87,7 +87,8 @@ class SessionFacts:
             )
         from ort_core.session_api.devices import assigned_subgraphs  # as below: few ask, and all would pay
 
-        return assigned_subgraphs(self._loaded.prepared.report)
+        classes = self._environment.provider_classes()
+        return assigned_subgraphs(self._loaded.prepared.report, lambda name: classes[name].is_last_resort)
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Return where each input is wanted: the host, from where the plan copies."""

@@ -71,6 +71,14 @@ class ModelMetadata:
         """Return all that is said, by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
+    def as_texts(self, producer_version: str) -> dict[str, str]:
+        """Return all that is said, and the maker's version, as onnxruntime hands it to delegates."""
+        return {
+            "doc_string": self.description, "domain": self.domain, "graph_description": self.graph_description,
+            "graph_name": self.graph_name, "model_version": str(self.version), "producer_name": self.producer_name,
+            "producer_version": producer_version, **self.custom_metadata_map,
+        }  # fmt: skip
+
     def __eq__(self, other: object) -> bool:
         return self.as_dict() == other.as_dict() if isinstance(other, ModelMetadata) else NotImplemented
 

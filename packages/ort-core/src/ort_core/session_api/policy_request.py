@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ort_core.errors import InvalidArgument
+from ort_core.errors import DelegateFailed
+from ort_core.interruptions import raise_interruption
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
 from ort_core.session_api.devices import OrtEpDevice, ep_devices
 from ort_core.tensors.memory_facts import OrtHardwareDeviceType
@@ -26,20 +27,32 @@ _PREFERRED = {
 }
 
 
+def _asked(
+    delegate: Callable[..., Iterable[object]], devices: list[OrtEpDevice], metadata: Mapping[str, str]
+) -> list[object]:
+    """Return what a delegate returns."""
+    try:
+        return list(delegate(devices, dict(metadata), {}, MAX_SELECTIONS))
+    except Exception as error:  # a function of the caller
+        raise_interruption(error)
+        raise DelegateFailed(f"EP selection delegate failed: {type(error).__name__}: {error}") from error
+
+
 def request_by_policy(options: SessionOptions, environment: Environment, metadata: Mapping[str, str]) -> Request:
     """Return the providers of the devices that the options' policy prefers, or that its delegate chooses.
 
     Raises:
-        InvalidArgument: a delegate returned what is none of the devices that it was given, or nothing.
+        DelegateFailed: a delegate failed, or returned what is none of the devices that it was given, or nothing.
     """
     devices = ep_devices(environment)
     policy = options.provider_policy
     if callable(policy):
-        returned = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
+        returned = _asked(policy, devices, metadata)
         chosen = [device for device in returned if isinstance(device, OrtEpDevice)]
         if not chosen or len(chosen) < len(returned):
-            raise InvalidArgument(
-                f"the provider selection delegate returned {returned!r}, expected some of the given OrtEpDevices"
+            raise DelegateFailed(
+                "EP selection delegate did not select anything. " * (not returned)
+                + f"The delegate returned {returned!r}, expected some of the given OrtEpDevices"
             )
         return [(name, {}) for name in dict.fromkeys(device.ep_name for device in chosen)]
     preferred = _PREFERRED.get(policy)  # type: ignore[arg-type]  # a policy: the other form is callable

@@ -14,8 +14,16 @@ from typing import cast
 from ort_core.arguments import a_path, an, or_none, strings, takes, text, whole
 from ort_core.environment import default_environment
 from ort_core.ep_context.nodes import compatibility_text
-from ort_core.errors import Fail, InvalidValue, UnsupportedLibrary
-from ort_core.options import OrtCompiledModelCompatibility
+from ort_core.errors import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    InvalidValue,
+    NoSuchFile,
+    UnsupportedLibrary,
+)  # fmt: skip
+from ort_core.options import OrtCompiledModelCompatibility, OrtDeviceEpIncompatibilityReason
 from ort_core.session_api import devices
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
 from ort_core.settings import IN_TURN, KNOWN_PROVIDERS
@@ -82,8 +90,9 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """Return what this is and what it runs on, in one line."""
-    return f"ort-core {get_version_string()}, Python {platform.python_version()}, {sys.platform} {platform.machine()}"
+    """Return what this is and what it runs on, in one line that programs of onnxruntime know by its first words."""
+    machine = f"{sys.platform} {platform.machine()}"
+    return f"ORT Build Info: ort-core {get_version_string()}, Python {platform.python_version()}, {machine}"
 
 
 def has_collective_ops() -> bool:
@@ -158,13 +167,37 @@ def print_debug_info() -> None:
         log.info("%s: %s", name, environment.check(name))
 
 
+def get_hardware_device_ep_incompatibility_details(
+    ep_name: str, hardware: OrtHardwareDevice, /
+) -> dict[str, int | str | None]:
+    """Return why a provider cannot run on a piece of hardware: ``reasons_bitmask`` is 0 where it can.
+
+    Raises:
+        InvalidArgument: no provider has the name.
+    """
+    environment = default_environment()
+    if ep_name not in environment.provider_classes():
+        known = ", ".join(environment.provider_classes())
+        raise InvalidArgument(f"No valid factory found for execution provider '{ep_name}'. Installed: {known}")
+    runs = any(each.ep_name == ep_name and each.device == hardware for each in get_ep_devices())
+    reason = OrtDeviceEpIncompatibilityReason.NONE if runs else OrtDeviceEpIncompatibilityReason.DEVICE_INCOMPATIBLE
+    notes = None if runs else f"{ep_name} runs on no {hardware.type.name} of this machine: {environment.check(ep_name)}"
+    return {"reasons_bitmask": reason.value, "notes": notes, "error_code": 0}
+
+
+@takes(compatibility_info=text)
 def get_model_compatibility_for_ep_devices(
     ep_devices: Sequence[OrtEpDevice], compatibility_info: str, /
 ) -> OrtCompiledModelCompatibility:
     """Return whether what a compiled model says (``get_compatibility_info_from_model``) fits a device's provider.
 
     It fits exactly or not at all. Providers are taken with their default options.
+
+    Raises:
+        InvalidValue: there are no devices.
     """
+    if not ep_devices:
+        raise InvalidValue("Invalid argument provided to GetModelCompatibilityForEpDevices: there are no devices")
     environment = default_environment()
     for name in dict.fromkeys(device.ep_name for device in ep_devices):
         if not compatibility_info.startswith("ort-core ") or f"|{name}|" not in compatibility_info:
@@ -177,10 +210,19 @@ def get_model_compatibility_for_ep_devices(
 
 
 def get_compatibility_info_from_model(path: str, ep_type: str, /) -> str | None:
-    """Return what a compiled model says about the provider it was compiled for, ``None`` when it says nothing."""
+    """Return what a compiled model says about the provider it was compiled for, ``None`` when it says nothing.
+
+    Raises:
+        InvalidValue: the model or the name of the provider is empty, or the model cannot be read.
+    """
+    if not path or not ep_type:
+        raise InvalidValue("Invalid argument provided to GetCompatibilityInfoFromModel: the model or the name is empty")
     from ort_core.onnx_io.load import load_model
 
-    return load_model(path).metadata.get(f"ep_compatibility_info.{ep_type}")
+    try:
+        return load_model(path).metadata.get(f"ep_compatibility_info.{ep_type}")
+    except (Fail, NoSuchFile, InvalidProtobuf, InvalidGraph) as error:
+        raise InvalidValue(f"the model cannot be read: {Exception.__str__(error)}") from error
 
 
 def get_compatibility_info_from_model_bytes(content: bytes, ep_type: str, /) -> str | None:

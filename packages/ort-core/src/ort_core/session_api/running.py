@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ort_core.errors import OrtError
 from ort_core.forks import new_lock
 from ort_core.side_threads import side_threads
 
@@ -72,5 +73,5 @@ class BackgroundRunsState:
 
 
 def _text(failure: BaseException) -> str:
-    name, text = type(failure).__name__, str(failure)
+    name, text = type(failure).__name__, Exception.__str__(failure) if isinstance(failure, OrtError) else str(failure)
     return (text or name) if isinstance(failure, Exception) else f"{name}: {text}"

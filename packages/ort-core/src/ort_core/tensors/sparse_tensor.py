@@ -32,8 +32,8 @@ class SparseCooView:
     _indices: np.ndarray
 
     def indices(self) -> np.ndarray:
-        """Return the coordinates."""
-        return self._indices
+        """Return the coordinates, read-only."""
+        return _only_read(self._indices)
 
 
 @frozen
@@ -44,12 +44,12 @@ class SparseCsrView:
     _outer: np.ndarray
 
     def inner(self) -> np.ndarray:
-        """Return the column of each value."""
-        return self._inner
+        """Return the column of each value, read-only."""
+        return _only_read(self._inner)
 
     def outer(self) -> np.ndarray:
-        """Return where each row begins, and the number of values at the end."""
-        return self._outer
+        """Return where each row begins, and the number of values at the end, read-only."""
+        return _only_read(self._outer)
 
 
 @frozen
@@ -59,8 +59,15 @@ class SparseBlockSparseView:
     _indices: np.ndarray
 
     def indices(self) -> np.ndarray:
-        """Return the block coordinates."""
-        return self._indices
+        """Return the block coordinates, read-only."""
+        return _only_read(self._indices)
+
+
+def _only_read(array: np.ndarray) -> np.ndarray:
+    """Return a view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _array(value: object, what: str) -> np.ndarray:
@@ -117,6 +124,8 @@ class SparseTensor:
             InvalidValue: the parts do not fit together.
         """
         _check_cpu(ort_device)
+        if values.ndim != 1:
+            raise InvalidValue(f"Expecting values 1-D numpy values array for COO format. Got dims: {values.ndim}")
         indices = np.ascontiguousarray(coo_indices, np.int64)
         shape = _checked_shape(dense_shape)
         if indices.ndim == 1 and len(shape) > 1 and indices.size == len(shape) * values.size and values.size:
@@ -182,8 +191,8 @@ class SparseTensor:
         return cls._build(dense_shape, values, SparseBlockSparseView(blocks))
 
     def values(self) -> np.ndarray:
-        """Return the stored values, not copied; of a tensor of strings a copy."""
-        return self._values
+        """Return the stored values, not copied and read-only; of a tensor of strings a copy, as objects."""
+        return _only_read(self._values) if self._values.dtype.kind not in "OSU" else self._values.astype(object)
 
     def as_coo_view(self) -> SparseCooView:
         """Return the coordinates (``InvalidValue`` when the tensor has another form)."""
