@@ -24,7 +24,7 @@ from onnx import (
 from ort_core.lazy_names import lazy_names
 from ort_core.model_graphs import free_names, graphs_of, inner_graphs, reads_of
 from ort_quantization.models.model_files import read_tensor, write_model
-from ort_quantization.models.node_order import put_in_order
+from ort_quantization.models.node_order import put_in_order, put_in_waves
 from ort_quantization.models.tensor_folder import set_aside
 
 
@@ -299,16 +299,16 @@ class ONNXModel:
         return transposed
 
     def topological_sort(self) -> None:
-        """Put nodes behind those whose results they read; others keep their order.
+        """Put nodes behind those whose results they read, in the order of onnxruntime's tool.
 
         Raises:
             InvalidQuantization: nodes read their own results.
         """
-        put_in_order(self.model.graph, is_deep=False)
+        put_in_waves(self.model.graph)
 
     def save_model_to_file(self, output_path: str | Path, use_external_data_format: bool = False) -> None:
         """Write the model, its nodes in order; large tensors into ``NAME.data`` beside it where that is asked for."""
-        self.topological_sort()
+        put_in_order(self.model.graph, is_deep=False)
         write_model(self.model, self.folder, output_path, use_external_data_format)
 
 

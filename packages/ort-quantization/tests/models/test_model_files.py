@@ -8,6 +8,7 @@ import pytest
 from beside_onnxruntime import run_onnxruntime
 from float_models import embedding, feeds_of, gemm, matmul
 from onnx import external_data_helper, numpy_helper
+from onnxruntime.quantization.onnx_model import ONNXModel as TheirModel
 
 from ort_core.errors import NoSuchFile
 from ort_quantization import quantize_dynamic
@@ -148,12 +149,41 @@ def test_tensors_are_found_added_and_removed_by_name():
     assert list(model.get_initializer("beside").dims) == [4]
 
 
-def test_nodes_are_put_behind_those_that_they_read():
-    model = ONNXModel(gemm())
-    expected = [node.name for node in model.nodes()]
-    turned = list(model.nodes())[::-1]
-    copied = [onnx.NodeProto.FromString(node.SerializeToString()) for node in turned]
-    del model.graph().node[:]
-    model.graph().node.extend(copied)
-    model.topological_sort()
-    assert [node.name for node in model.nodes()] == expected
+def branched() -> onnx.ModelProto:
+    """Two convolutions of one value, the second one shorter: its tools order them by waves or by depth."""
+    graph = onnx.parser.parse_graph("""
+        branched (float[1, 2, 4, 4] x) => (float[1, 2, 4, 4] y)
+        <float[2, 2, 1, 1] w = {1, 2, 3, 4}, float[2] b = {5, 6}> {
+            left = Conv(start, w, b)
+            bent = Relu(left)
+            right = Conv(start, w, b)
+            limit = Constant<value_float = 1.0>()
+            start = Min(x, limit)
+            y = Add(bent, right)
+        }""")
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("make", [gemm, branched])
+def test_nodes_are_put_behind_those_that_they_read_as_in_onnxruntime(make):
+    for turn in (1, -1):
+        models = [tool(make()) for tool in (ONNXModel, TheirModel)]
+        for model in models:
+            copied = [onnx.NodeProto.FromString(node.SerializeToString()) for node in list(model.nodes())[::turn]]
+            del model.graph().node[:]
+            model.graph().node.extend(copied)
+            model.topological_sort()
+        ours, theirs = ([list(node.output) for node in model.nodes()] for model in models)
+        assert ours == theirs
+
+
+def test_nodes_that_read_their_own_results_are_told():
+    model = branched()
+    model.graph.node[0].input[0] = "y"
+    with pytest.raises(InvalidQuantization):
+        ONNXModel(model).topological_sort()
+
+
+def test_no_file_is_written_for_large_tensors_where_there_are_none(tmp_path):
+    ONNXModel(branched()).save_model_to_file(tmp_path / "small.onnx", use_external_data_format=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["small.onnx"]

@@ -183,6 +183,24 @@ def test_choices_of_nodes_and_operators_are_followed(tmp_path, quant_format, cho
         assert_same_model(here, there)
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
+def test_numbers_of_scales_stand_in_the_fields_where_programs_read_them(tmp_path, quant_format, per_channel):
+    """Many a program reads ``tensor.float_data[0]``."""
+    fields = ("float_data", "int32_data", "raw_data")
+    _, *files = both(tmp_path, STATIC["residual network"](), quant_format, per_channel=per_channel)
+    used = [
+        {
+            tensor.name: [name for name in fields if getattr(tensor, name)]
+            for tensor in onnx.load(path).graph.initializer
+            if tensor.name.endswith(("_scale", "_zero_point")) and "_quantized_" not in tensor.name  # not of a bias
+        }
+        for path in files
+    ]
+    assert used[0] == used[1]
+    assert any(name == ["float_data"] for name in used[0].values())
+
+
 @pytest.mark.parametrize(
     "types",
     [(UINT16, INT8), (INT16, INT16), (UINT8, QuantType.QInt4), (UINT16, QuantType.QUInt4)],

@@ -423,7 +423,7 @@ def write_model(
         log.warning("%s would have more than 2 GB: its tensors are written into %s", path, tensors.beside(path))
         has_external_data = True
     with written_whole(path) as place:
-        if has_external_data:
+        if has_external_data and _large_tensors(model, tensors):
             _write_both(model, folder, place, tensors.beside(path), tensors)
             return
         for graph in graphs_of(model.graph):
@@ -447,11 +447,15 @@ def _write_both(model: ModelProto, folder: str, place: Path, beside: Path, large
     beside.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(beside) as place_beside:
         with place_beside.open("wb") as file:
-            for graph in graphs_of(model.graph):
-                for tensor in graph.initializer:
-                    if is_external(tensor) or tensor.ByteSize() >= large.large_from:
-                        _move(tensor, folder, file, large.location or beside.name)
+            for tensor in _large_tensors(model, large):
+                _move(tensor, folder, file, large.location or beside.name)
         place.write_bytes(model.SerializeToString())
+
+
+def _large_tensors(model: ModelProto, large: TensorFile) -> list[TensorProto]:
+    """Return the tensors of all graphs that get a file of their own."""
+    tensors = (tensor for graph in graphs_of(model.graph) for tensor in graph.initializer)
+    return [each for each in tensors if is_external(each) or each.ByteSize() >= large.large_from]
 
 
 def _move(tensor: TensorProto, folder: str, file: IO[bytes], name: str) -> None:

@@ -13,6 +13,12 @@ from ort_quantization.quantizers.scales import Parameters
 _FLOAT8_MOST = np.float32(448)
 
 
+_TYPED = frozenset(
+    {TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32}
+)
+"""Types whose numbers have fields of their own in files; those of others are bits."""
+
+
 def quantized(
     values: np.ndarray, parameters: Parameters, low: int | None = None, high: int | None = None
 ) -> np.ndarray:
@@ -92,11 +98,21 @@ def quantized_tensor(tensor: TensorProto, parameters: Parameters, name: str) -> 
 
 
 def parameter_tensors(parameters: Parameters, scale_name: str, zero_point_name: str) -> tuple[TensorProto, TensorProto]:
-    """Return the tensors of a scale and of a zero point; those per tensor have no axes."""
+    """Return the tensors of a scale and of a zero point; those per tensor have no axes.
+
+    Their numbers stand in the fields of their types, where programs of onnxruntime's tool read them.
+    """
     scale, zero_point = parameters.scale, parameters.zero_point
     if parameters.axis is None:
         scale, zero_point = scale.reshape(()), zero_point.reshape(())
-    return numpy_helper.from_array(scale, scale_name), numpy_helper.from_array(zero_point, zero_point_name)
+    return _typed_tensor(scale, scale_name), _typed_tensor(zero_point, zero_point_name)
+
+
+def _typed_tensor(array: np.ndarray, name: str) -> TensorProto:
+    kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+    if kind not in _TYPED:
+        return numpy_helper.from_array(array, name)
+    return helper.make_tensor(name, kind, array.shape, array.reshape(-1).tolist())
 
 
 def scalar_tensor(name: str, tensor_type: int, value: float) -> TensorProto:

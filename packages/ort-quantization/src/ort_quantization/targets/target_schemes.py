@@ -19,6 +19,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16 import convert_float_to_float16
 from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.models.model_files import with_shapes
+from ort_quantization.models.node_order import put_in_order
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.qdq_quantizer import QDQQuantizer
@@ -94,7 +95,7 @@ def _static(model: ModelProto, layers: Sequence[Layer], ranges: TensorsData) -> 
         [*WEIGHTED, *FOLLOWING], dict(_PRODUCTS),
     )  # fmt: skip
     quantizer.quantize_model()
-    quantizer.model.topological_sort()  # the next scheme goes by the order of nodes
+    put_in_order(quantizer.model.model.graph, is_deep=False)  # the next scheme goes by the order of nodes
     return quantizer.model.model
 
 
@@ -108,7 +109,7 @@ def _dynamic(model: ModelProto, layers: Sequence[Layer]) -> ModelProto:
         None, [layer.name for layer in layers], [], list(IntegerOpsRegistry), dict(_PRODUCTS),
     )  # fmt: skip
     quantizer.quantize_model()
-    quantizer.model.topological_sort()  # the next scheme goes by the order of nodes
+    put_in_order(quantizer.model.model.graph, is_deep=False)  # the next scheme goes by the order of nodes
     found = quantizer.model.model
     for node in found.graph.node:
         if node.domain == _SPARED:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import random
 
 import numpy as np
 import onnx
+import onnxruntime.quantization
 import pytest
 from float_models import Builder, feeds_of
 from onnxruntime.quantization import QuantType as TheirType
@@ -15,6 +17,7 @@ from onnxruntime.quantization import quantize as their_quantize
 from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config as theirs
 from static_models import STATIC
 
+import ort_quantization
 from ort_quantization import QuantType, quantize
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.execution_providers.qnn import get_qnn_qdq_config
@@ -158,3 +161,37 @@ def test_files_by_these_choices_have_onnxruntimes_nodes_and_types(tmp_path):
     kinds = [{tensor.name: tensor.data_type for tensor in each.graph.initializer} for each in (here, there)]
     assert kinds[0] == kinds[1]
     assert sorted(node.name for node in here.graph.node) == sorted(node.name for node in there.graph.node)
+
+
+@pytest.mark.parametrize("default", [U8, I8], ids=str)
+@pytest.mark.parametrize("seed", range(12))
+def test_choices_are_completed_as_onnxruntime_completes_them(default, seed):
+    model, draw = onnx.shape_inference.infer_shapes(graph_of_branches()), random.Random(seed)
+    names = draw.sample(["input_0", *"abcde", "y", "u"], draw.randint(1, 3))
+    chosen = {name: [{"quant_type": draw.choice([U8, I8, U16, I16])}] for name in names}
+    for name in names:
+        if draw.random() < 0.5:
+            chosen[name][0]["symmetric"] = draw.random() < 0.7
+    outcomes = []
+    for library, types in ((ort_quantization, QuantType), (onnxruntime.quantization, TheirType)):
+        fixer = importlib.import_module(
+            f"{library.__name__}.execution_providers.qnn.mixed_precision_overrides_utils"
+        ).MixedPrecisionTensorQuantOverridesFixer
+        overrides = library.tensor_quant_overrides.TensorQuantOverridesHelper(
+            {name: [{**each, "quant_type": types[each["quant_type"].name]}] for name, (each,) in chosen.items()}
+        )
+        try:
+            fixer.create_from_model(overrides, model, types[default.name]).apply(types[default.name], False)
+        except ValueError:
+            outcomes.append("refused")
+        else:
+            outcomes.append(plain({name: [_named(each)] for name, (each,) in overrides.get_dict().items()}))
+    assert outcomes[0] == outcomes[1]
+
+
+def _named(choice):
+    """A choice with its types as names."""
+    return {
+        key: _named(value) if key == "convert" else value.name if key == "quant_type" else value
+        for key, value in choice.items()
+    }

@@ -112,7 +112,7 @@ class MixedPrecisionTensorQuantOverridesFixer:
             InvalidQuantization: a value would have several types.
         """
         requests = self.get_desired_tensor_types(default_activation_qtype, default_activation_symmetric)
-        default = QuantTypeInfo(default_activation_qtype, default_activation_symmetric)
+        default = QuantTypeInfo(default_activation_qtype)
         for name, request in requests.items():
             self._complete(name, request, default)
 
@@ -153,13 +153,16 @@ class MixedPrecisionTensorQuantOverridesFixer:
         given = request.producer or (asked if "quant_type" in chosen else default)
         if "quant_type" in chosen and given != asked:
             raise InvalidQuantization(_several(name, asked, given))
-        _plain(given, default).save_to_dict(chosen)
         readers = {node.name for node in self.consumers.get(name, [])}
         wanted, askers = request.consumers or (given, set())
-        if wanted == given and readers - askers:  # those that do not ask read what they read before
-            wanted, askers = default, readers - askers
-        if askers and wanted != given:
-            chosen["convert"] = _converted(_plain(wanted, default), askers)
+        is_converted = wanted != given
+        if request.producer is None and not is_converted:
+            return  # it is what its readers want
+        given.save_to_dict(chosen)
+        if not is_converted and readers - askers:  # those that do not ask read what they read before
+            wanted, askers, is_converted = default, readers - askers, True
+        if askers and is_converted:
+            chosen["convert"] = _converted(wanted, askers)
         self.overrides[name] = [chosen]
 
     def _join(self, name: str, chosen: dict[str, Any], asked: QuantTypeInfo, request: TensorTypeRequest) -> None:
@@ -176,11 +179,6 @@ class MixedPrecisionTensorQuantOverridesFixer:
         if "recv_nodes" in converted:
             converted["recv_nodes"] = set(converted["recv_nodes"]) | askers
         self.overrides[name] = [{**chosen, "convert": converted}]
-
-
-def _plain(wanted: QuantTypeInfo, default: QuantTypeInfo) -> QuantTypeInfo:
-    """Return a type to be written: of the default only its name, the rest is the default anyway."""
-    return QuantTypeInfo(default.quant_type) if wanted is default else wanted
 
 
 def _converted(wanted: QuantTypeInfo, readers: Iterable[str]) -> dict[str, Any]:
