@@ -58,15 +58,12 @@ METHODS = "a method behind a configuration; MatMulNBitsQuantizer runs it"
 PARTS = "a part of the command line"
 TORCH = "takes tensors of torch on CUDA devices"
 PATTERNS = "rewriting for preparation is ort_core's: prepare"
-FUSED = "patterns are functions of execution_providers.qnn.patterns"
 PLOTS = "shows a plot in a window"
 TOOLS = "used inside the tool only"
 
 ABSENT_MODULES = {
-    "execution_providers.qnn.fusion_lpnorm": FUSED, "execution_providers.qnn.fusion_spacetodepth": FUSED,
     "CalTableFlatBuffers": GENERATED, "CalTableFlatBuffers.KeyValue": GENERATED,
-    "CalTableFlatBuffers.TrtTable": GENERATED, "cuda_quantizer": TORCH, "fusions": PATTERNS, "fusions.fusion": PATTERNS,
-    "fusions.fusion_gelu": PATTERNS, "fusions.fusion_layernorm": PATTERNS,
+    "CalTableFlatBuffers.TrtTable": GENERATED, "cuda_quantizer": TORCH,
     "fusions.replace_upsample_with_resize": PATTERNS, "neural_compressor": VENDORED,
     "neural_compressor.onnx_model": VENDORED, "neural_compressor.util": VENDORED,
     "neural_compressor.weight_only": VENDORED,
@@ -127,6 +124,7 @@ def test_each_module_of_onnxruntime_has_its_names_here_or_a_reason_why_not(name)
 SHARED_NAMES: dict[str, set[str]] = {
     "matmul_nbits_quantizer": {"gptq_quantize", "rtn_quantize"},  # functions of the vendored package
     "quantize": {"MODEL_SIZE_THRESHOLD"}, "shape_inference": {"ReplaceUpsampleWithResize"},
+    "fusions": {"ReplaceUpsampleWithResize"},
 }  # fmt: skip
 """Names that modules of onnxruntime take from others of the package, and that ours do not have."""
 

@@ -38,6 +38,12 @@ ABSENT = {
     "MatMulNBitsQuantizer.int4_quant_algo": INSIDE,
     **dict.fromkeys((f"NVAWQWeightOnlyQuantConfig.{name}" for name in ("get_calib_inputs", "make_model_input")),
                     "reads data sets of Hugging Face by torch; samples come from a reader here"),
+    **{f"{kind}.{name}": "patterns are matched by GraphIndex"
+       for kind in ("FusionLpNormalization", "FusionSpaceToDepth")
+       for name in ("create_unique_node_name", "find_constant_input", "find_first_child_by_type", "fuse",
+                    "get_constant_input", "get_node_attribute", "has_constant_input", "input_index",
+                    "is_constant_with_specified_rank", "is_safe_to_fuse_nodes", "match_first_parent", "match_parent",
+                    "match_parent_path", "match_parent_paths", "tensor_shape_to_list")},
 }  # fmt: skip
 """Methods that onnxruntime's classes have and ours do not, and why."""
 

@@ -131,7 +131,7 @@ def _fix_shape(value: ValueInfoProto, sizes: str) -> None:
 def _fuse(model: ModelProto, folder: str, fuses_layer_normalization: bool) -> bool:
     """Fuse all patterns; return whether there was one."""
     graph, opset, count = model.graph, opset_of(model), 0
-    shapes = _known_shapes(graph)
+    shapes = known_shapes(graph)
     while True:
         index = GraphIndex(graph, folder)
         is_found = (
@@ -150,7 +150,7 @@ def _fuse(model: ModelProto, folder: str, fuses_layer_normalization: bool) -> bo
     return count > 0
 
 
-def _known_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+def known_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
     """Return the shapes of values whose sizes are all numbers."""
     found = {}
     for value in [*graph.input, *graph.value_info, *graph.output]:
