@@ -83,6 +83,51 @@ def test_exceptions_are_caught_by_the_names_and_matched_by_the_texts_of_onnxrunt
         assert line.startswith(start)
 
 
+def test_providers_are_set_later_with_options_that_nobody_knows(run):
+    program = """
+        import onnxruntime as ort
+        session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+        session.set_providers(["CPUExecutionProvider"], [{"foo": 1}])
+        print(session.get_providers())
+        options = ort.SessionOptions()
+        for call, wrong in (
+            (session.set_providers, ["NoProvider"]), (session.set_providers, "NoProvider"),
+            (lambda name: options.add_provider(name, {}), "NoProvider"),
+        ):
+            try:
+                call(wrong)
+            except RuntimeError as error:
+                print("Unknown Provider Type: NoProvider" in str(error))
+        try:
+            session.set_providers([3])
+        except ValueError as error:
+            print("'providers' values must be either strings or (string, dict) tuples." in str(error))
+    """
+    done = run(program)
+    assert done.stdout.splitlines() == ["['CPUExecutionProvider']", *["True"] * 4]
+    assert "CPUExecutionProvider has no options foo" in done.stderr
+
+
+def test_a_callback_hears_of_failures_without_a_code(run):
+    program = """
+        import threading
+        import numpy as np
+        import onnxruntime as ort
+        heard, options = threading.Event(), ort.SessionOptions()
+        options.intra_op_num_threads = 2
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        name = session.get_inputs()[0].name
+
+        def callback(results, data, error):
+            print(results, data, error.startswith("Invalid rank for input"))
+            heard.set()
+
+        session.run_async([session.get_outputs()[0].name], {name: np.ones((2, 2, 2, 2, 2), np.float32)}, callback, 7)
+        heard.wait(60)
+    """
+    assert run(program).stdout.splitlines() == ["[] 7 True"]
+
+
 def test_what_onnxruntime_forgives_warns_only(run):
     program = """
         import onnxruntime as ort
