@@ -13,9 +13,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterable
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_WAITALL, socket, socketpair
 
 from ort_core.cpu.codegen.machine_code.compiler_frames import (
     ANSWER,
@@ -31,6 +31,8 @@ from ort_core.cpu.codegen.machine_code.module_text import ModuleText
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.cpu.codegen.machine_code.target_setting import setting_key
 from ort_core.plugin import Rejection, environment_value
+
+assert sys.platform == "linux"
 
 _PROCESS_NBYTES = 8  # of the number that the starter tells
 _PROGRAM = """
@@ -61,7 +63,7 @@ It keeps no file of this process open, and says nothing where its path alone doe
 class CompilerProcess:
     """One that runs; whoever uses it holds ``compiling``."""
 
-    def __init__(self, starter: int, channel: socket) -> None:
+    def __init__(self, starter: int, channel: socket.socket) -> None:
         self.owner, self.setting = os.getpid(), setting_key()
         self._starter: int | None = starter  # until it has told which process it started
         self._channel = channel
@@ -74,7 +76,7 @@ class CompilerProcess:
             OSError: none was started.
         """
         if self._starter is not None:
-            told = self._channel.recv(_PROCESS_NBYTES, MSG_WAITALL)
+            told = self._channel.recv(_PROCESS_NBYTES, socket.MSG_WAITALL)
             self._wait_for_starter()
             if len(told) < _PROCESS_NBYTES:
                 raise OutOfStep("none was started")
@@ -125,14 +127,14 @@ class CompilerProcess:
         return [(number, kind, content) for kind, number, content in frames]
 
     def _write(self, kind: int, number: int, content: bytes) -> None:
-        write_frame(lambda part: self._channel.send(part, MSG_NOSIGNAL), kind, number, content)
+        write_frame(lambda part: self._channel.send(part, socket.MSG_NOSIGNAL), kind, number, content)
 
     def has_ended(self) -> bool:
         """Return whether it ended by itself, or says what nobody asked."""
         if self._starter is not None:
             return False
         try:
-            self._channel.recv(1, MSG_PEEK | MSG_DONTWAIT)
+            self._channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError:
@@ -190,7 +192,7 @@ def _refusal() -> Rejection | None:
 
 
 def _started() -> CompilerProcess:
-    ours, theirs = socketpair()
+    ours, theirs = socket.socketpair()
     with theirs:
         path = [os.path.abspath(each) for each in sys.path]
         flags = ["-I", "-S", *(["-B"] if sys.dont_write_bytecode else [])]

@@ -10,18 +10,27 @@ import logging
 import platform
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ort_core.cpu.codegen.machine_code.compiled_module import compiling
 from ort_core.plugin import Rejection
 
 if TYPE_CHECKING:
-    from ort_core.cpu.codegen.machine_code.compiler_process_linux import CompilerProcess
     from ort_core.cpu.codegen.machine_code.module_text import ModuleText
     from ort_core.cpu.codegen.machine_code.target import Target
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class Compiler(Protocol):
+    """What a process that compiles is asked (``CompilerProcess``)."""
+
+    def host(self) -> Target:
+        """Return which processor this is."""
+
+    def object_codes(self, texts: Iterable[ModuleText], target: Target, num_threads: int) -> list[bytes]:
+        """Return the object code of modules."""
 
 
 def start_early() -> None:
@@ -43,23 +52,23 @@ def object_codes_elsewhere(texts: Iterable[ModuleText], target: Target, num_thre
     return _asked(lambda process: process.object_codes(texts, target, num_threads))
 
 
-def _asked(ask: Callable[[CompilerProcess], T]) -> T | Rejection:
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return Rejection("LLVM links what it compiled, in this process")
-    if sys.modules.get("llvmlite", sys) is None or importlib.util.find_spec("llvmlite") is None:
-        return Rejection("llvmlite is not installed")
-    from ort_core.cpu.codegen.machine_code.compiler_process_linux import compiler_process, give_up  # of this system
+def _asked(ask: Callable[[Compiler], T]) -> T | Rejection:
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        if sys.modules.get("llvmlite", sys) is None or importlib.util.find_spec("llvmlite") is None:
+            return Rejection("llvmlite is not installed")
+        from ort_core.cpu.codegen.machine_code import compiler_process_linux as processes  # of this system
 
-    with compiling:
-        process = compiler_process()
-        if isinstance(process, Rejection):
-            return process
-        try:
-            return ask(process)
-        except OSError as error:
-            give_up()
-            log.info("the process that compiles has failed, this one goes on: %s", error)
-            return Rejection(f"the process that compiles has failed: {error}")
-        except BaseException:
-            give_up()  # it may still compile what was asked before
-            raise
+        with compiling:
+            process = processes.compiler_process()
+            if isinstance(process, Rejection):
+                return process
+            try:
+                return ask(process)
+            except OSError as error:
+                processes.give_up()
+                log.info("the process that compiles has failed, this one goes on: %s", error)
+                return Rejection(f"the process that compiles has failed: {error}")
+            except BaseException:
+                processes.give_up()  # it may still compile what was asked before
+                raise
+    return Rejection("LLVM links what it compiled, in this process")
