@@ -129,10 +129,8 @@ class LoadedModel:
 def _direct_runs(
     plan: ExecutionPlan, shown: ShownValues, sizes: OutputSizes, refused: Rejection | None = None
 ) -> DirectRunsState:
-    names = [value.name for value in shown.outputs]
-    computed = {value.name: value.type for value in plan.graph.outputs}
-    takes_any = sizes.follow([computed.get(name) for name in names])
-    return DirectRunsState(plan, names, refused, takes_any=takes_any)
+    takes_any = sizes.follow({value.name: value.type for value in plan.graph.outputs})
+    return DirectRunsState(plan, [value.name for value in shown.outputs], refused, takes_any=takes_any)
 
 
 def _names(values: tuple[Value, ...]) -> frozenset[str]:

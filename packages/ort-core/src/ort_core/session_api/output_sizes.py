@@ -40,15 +40,16 @@ class OutputSizes:
             if isinstance(known, TensorType) and known.dtype is not DataType.UNDEFINED
         }
 
-    def follow(self, computed: Sequence[ValueType | None]) -> bool:
+    def follow(self, computed: Mapping[str, ValueType | None]) -> bool:
         """Return whether every size that is declared as a number is one for all inputs: no run needs to be warned of.
 
-        ``computed`` are the types that inference found, in order.
+        ``computed`` are the types that inference found, by name.
         """
         return all(
-            isinstance(known, TensorType) and known.shape is not None and _agree(self._declared[name], known.shape)
-            for name, known in zip(self._names, computed, strict=True)
-            if name in self._declared
+            isinstance(known := computed.get(name), TensorType)
+            and known.shape is not None
+            and _agree(shape, known.shape)
+            for name, shape in self._declared.items()
         )
 
     def check(self, names: Sequence[str] | None, results: Sequence[RuntimeValue]) -> None:

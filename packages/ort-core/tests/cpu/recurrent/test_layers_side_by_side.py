@@ -71,7 +71,7 @@ def test_layers_of_one_text_have_an_owner_each(monkeypatch: pytest.MonkeyPatch) 
     def plan(self: NativeProgram, signature: tuple[tuple[int, ...], ...]) -> object:
         made = planned(self, signature)
         names = [name for _, name in self.kernels]
-        flags = made._flags
+        flags = made.flags
         seen.append([int(f) >> OWNER_AT for f, name in zip(flags, names) if f & SERIAL and "recurrent" in name])
         return made
 
