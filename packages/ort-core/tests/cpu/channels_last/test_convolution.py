@@ -135,7 +135,9 @@ def test_convolution_to_few_channels_equals_the_sum_in_float64(
     assert_close(actual, expected(spec, x, weights, pads), spec.depth)
 
 
-@pytest.mark.parametrize(("outputs", "fold"), [(3, 4), (4, 4), (8, 2), (9, 1), (16, 1), (24, 2), (28, 1), (40, 2)])
+@pytest.mark.parametrize(
+    ("outputs", "fold"), [(3, 4), (4, 4), (8, 2), (9, 1), (16, 1), (24, 2), (28, 1), (40, 2), (56, 1), (1000, 1)]
+)
 def test_input_channels_share_the_vector_of_few_output_channels(outputs: int, fold: int) -> None:
     cut = panels(Convolution(32, outputs, (3, 3)), AVX512)
     assert [lanes.fold for lanes in (*cut.vectors, *cut.last)][-1] == fold

@@ -50,6 +50,7 @@ ARGUMENTS = ConvolutionArguments()
 PAIR = 2  # channels of a word
 FOLDS = (4, 2)  # input numbers that share a vector of few output channels: what one load spreads over it
 MIN_FOLDED_LANES = 4  # channels of such a vector
+MAX_FOLDED_VECTORS = 3  # of all output channels: of more it saves little, and those of one vector are rounded apart
 MIN_FOLDED_DEPTH = 32  # products of an output: adding up its lanes takes one to three instructions for each
 PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
@@ -287,6 +288,8 @@ def _fold(spec: Convolution, channels: int, target: Target) -> int:
     Each vector is then as many products, which ``_Generator`` adds up behind the last one.
     """
     if isinstance(spec, PairConvolution) or spec.is_scaled or not channels or spec.depth < MIN_FOLDED_DEPTH:
+        return 1
+    if spec.group_outputs > MAX_FOLDED_VECTORS * target.lanes:
         return 1
     whole_rows, part = spec.chain
     for fold in FOLDS:
