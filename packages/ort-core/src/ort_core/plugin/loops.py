@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         row_max,
         row_mean,
         row_min,
+        row_peak,
         row_prod,
         row_sum,
         row_values,
@@ -95,9 +96,9 @@ __all__ = [
     "log1p_of_fraction", "log_softmax", "lp_normalized", "masked_softmax", "maximum", "mean_variance_normalized",
     "meaning_of", "minimum", "neutral_value", "normalized", "normalizer", "operations", "packed",
     "print_elementwise_kernel", "print_expression", "print_row_kernel", "print_rows", "reads_rows", "rebuilt",
-    "reduction_of", "row_blocks", "row_length", "row_max", "row_mean", "row_min", "row_prod", "row_sum", "row_value",
-    "row_values", "scheduled", "select", "sigmoid", "softmax", "structure", "substitute", "tanh", "unary", "unpacked",
-    "value_range",
+    "reduction_of", "row_blocks", "row_length", "row_max", "row_mean", "row_min", "row_peak", "row_prod", "row_sum",
+    "row_value", "row_values", "scheduled", "select", "sigmoid", "softmax", "structure", "substitute", "tanh", "unary",
+    "unpacked", "value_range",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
@@ -123,8 +124,8 @@ __getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not 
         ),
         "ort_core.loops.rows": (
             "OpMeaning", "RowMeaning", "RowPass", "RowReduction", "RowSchedule", "is_of_row", "neutral_value",
-            "reads_rows", "row_length", "row_max", "row_mean", "row_min", "row_prod", "row_sum", "row_values",
-            "scheduled",
+            "reads_rows", "row_length", "row_max", "row_mean", "row_min", "row_peak", "row_prod", "row_sum",
+            "row_values", "scheduled",
         ),
         "ort_core.loops.scalar": (
             "COMPARISONS", "Scalar", "binary", "bitcast", "cast", "element", "fma", "integer_range", "lift", "maximum",
