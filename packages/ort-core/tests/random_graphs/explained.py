@@ -235,6 +235,10 @@ KNOWN: tuple[Explained, ...] = (
         "of nearly equal numbers it divides by their deviation alone, to which the function adds 1e-9", most=0.1,
     ),
     Explained(
+        "onnxruntime", "Squeeze", "squeeze.h.* axes_tensor != nullptr",
+        "axes that are left out by an empty name are missing for it, not absent",
+    ),
+    Explained(
         "onnxruntime", "DeformConv", r"^values .*\(-?nan\), expected",
         "it multiplies pixels beyond a border, which it reads elsewhere, by weights of zero", has_special_values,
     ),
