@@ -1,6 +1,6 @@
 """The native side of a direct call: from feeds, or from arrays, to a list of outputs without running Python code.
 
-This file and the five that it joins trade clarity for speed. What they replace, and what tests compare them with, is
+This file and the six that it joins trade clarity for speed. What they replace, and what tests compare them with, is
 the ordinary run: checked feeds (``runtime.feeds``), a plan by signature, ``ProgramPlan.run``.
 ``benchmarks/run_calls.py`` measures both.
 
@@ -32,6 +32,7 @@ from ort_core.cpu.direct.open_code import OPEN_CODE
 from ort_core.cpu.direct.output_code import OUTPUT_CODE
 from ort_core.cpu.direct.signature_code import LOCKED_ITEM_CODE, SIGNATURE_CODE, UNLOCKED_ITEM_CODE
 from ort_core.cpu.direct.single_code import SINGLE_CODE
+from ort_core.cpu.direct.size_code import SIZE_CODE
 from ort_core.cpu.program.output_memory import LEAST
 from ort_core.cpu.program.program import KEPT_NBYTES, PARALLEL_WORK, WAKING_WORK
 from ort_core.cpu.program.size_words import Operation
@@ -52,7 +53,8 @@ def call_text(layout: ArrayLayout, *, is_locked: bool) -> str:
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__match_args__}
     words |= {f"@@{name}@": str(number) for name, number in _NUMBERS.items()}
     item_code = LOCKED_ITEM_CODE if is_locked else UNLOCKED_ITEM_CODE
-    text = "\n".join((OBJECT_CODE, item_code, SIGNATURE_CODE, OUTPUT_CODE, OPEN_CODE, _CALLS, SINGLE_CODE))
+    parts = (OBJECT_CODE, item_code, SIGNATURE_CODE, OUTPUT_CODE, SIZE_CODE, OPEN_CODE, _CALLS, SINGLE_CODE)
+    text = "\n".join(parts)
     for name, value in words.items():
         text = text.replace(name, value)
     return text

@@ -69,8 +69,8 @@ class OpenSignatures:
         resize = functools.partial(_resize, self._words, ArenaState(), [each.signature for each in entries])
         items = [*(each.itemsize for each in types), *(opened.dtypes[index].itemsize for index in order)]
         rows = {
-            Open.ROWS: (opened.sizes.rows, Open.ROW_COUNT), Open.PLAIN: (opened.plain, Open.PLAIN_COUNT),
-            Open.BASED: (opened.based, Open.BASED_COUNT), Open.ARENA: (opened.arena, Open.ARENA_COUNT),
+            Open.ROWS: (opened.sizes.rows, Open.ROW_COUNT), Open.BASED: (opened.based, Open.BASED_COUNT),
+            Open.ARENA: (opened.arena, Open.ARENA_COUNT),
             Open.SLOTS: (opened.slots, Open.SLOT_COUNT), Open.WORK: (opened.work, Open.WORK_COUNT),
             Open.TABLES: (filled([each.words.ctypes.data for each in entries]), Open.TABLE_COUNT),
         }  # fmt: skip

@@ -70,8 +70,7 @@ class OpenProgram:
         program: what is planned.
         sizes: how the inputs' shapes become sizes.
         template: the argument table, as far as it is the same for all signatures and all tables.
-        plain: words of the table that are sizes: position and register.
-        based: those that are a size behind an address: position, register and address.
+        based: words of the table that are a size, or one behind an address: position, register and address, or 0.
         arena: those that lie in the arena: position, register and slot.
         slots: of the arena: register, how many there are of it, and whether limits of runs count it.
         given: for each input of the program, then for each output, its words: position and register.
@@ -82,7 +81,6 @@ class OpenProgram:
     program: NativeProgram
     sizes: SizeWords
     template: Words
-    plain: Words
     based: Words
     arena: Words
     slots: Words
@@ -184,18 +182,16 @@ def _laid_out(program: NativeProgram, sources: Sequence[Source], sizes: SizeWord
     fixed = np.where(are_fixed, sizes.registers[values], 0)
     template = fixed[:count].copy()
     template[relocations.constants] += relocations.constant_addresses
-    is_plain = ~are_fixed[:count]
-    for positions in (relocations.given, relocations.errors, relocations.arena, relocations.constants):
-        is_plain[positions] = False
-    constants = [(relocations.constants, relocations.constant_addresses)]
+    addresses, is_written = np.zeros(count, np.int64), ~are_fixed[:count]
+    for positions in (relocations.given, relocations.errors, relocations.arena):
+        is_written[positions] = False
+    addresses[relocations.constants] = relocations.constant_addresses
     for positions, source in zip(relocations.inputs, sources, strict=True):
         if isinstance(source, np.ndarray):
-            constants.append((positions, np.full(len(positions), source.ctypes.data, np.int64)))
-    positions, addresses = (np.concatenate(each) for each in zip(*constants, strict=True))
-    moved = ~are_fixed[positions]
-    based = _columns(positions[moved], values[positions[moved]], addresses[moved])
+            addresses[positions], is_written[positions] = source.ctypes.data, ~are_fixed[positions]
+    (written,) = np.nonzero(is_written)
+    based = _columns(written, values[written], addresses[written])
     arena = _columns(relocations.arena, values[relocations.arena], relocations.arena_slots)
-    (plain,) = np.nonzero(is_plain)
     threads = program.pool.num_threads
     slots = _columns(
         values[count : record.outputs_at],
@@ -207,9 +203,7 @@ def _laid_out(program: NativeProgram, sources: Sequence[Source], sizes: SizeWord
     ends = record.outputs_at + np.cumsum([0, *(len(shape) for _, shape in record.output_types)])
     shapes = tuple(values[start:end] for start, end in itertools.pairwise(ends))
     work = values[record.work_at : record.work_at + len(program.kernels)]
-    return OpenProgram(
-        program, sizes, template, _columns(plain, values[plain]), based, arena, slots, given, shapes, work
-    )
+    return OpenProgram(program, sizes, template, based, arena, slots, given, shapes, work)
 
 
 _NONE = np.empty(0, np.int64)
