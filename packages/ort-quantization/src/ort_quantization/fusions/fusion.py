@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from ort_quantization.execution_providers.qnn.graph_index import GraphIndex
+from ort_quantization.execution_providers.qnn.graph_index import GraphIndex, known_shapes
 from ort_quantization.models.model_files import opset_of
 from ort_quantization.onnx_model import ONNXModel
 
@@ -46,8 +46,6 @@ class Fusion(ABC):
 
     def known_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of values whose sizes are all numbers."""
-        from ort_quantization.execution_providers.qnn.preprocess import known_shapes  # which has fusions, too
-
         return known_shapes(self.model.model.graph)
 
     def _name_nodes(self) -> None:

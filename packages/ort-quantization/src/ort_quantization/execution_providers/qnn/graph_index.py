@@ -88,3 +88,13 @@ def replace_nodes(graph: GraphProto, gone: Iterable[NodeProto], made: NodeProto)
     copies = [NodeProto.FromString(each.SerializeToString()) for each in kept]
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def known_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of values whose sizes are all numbers."""
+    found = {}
+    for value in [*graph.input, *graph.value_info, *graph.output]:
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(each.HasField("dim_value") for each in kind.shape.dim):
+            found[value.name] = tuple(each.dim_value for each in kind.shape.dim)
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.execution_providers.qnn.graph_index import GraphIndex
+from ort_quantization.execution_providers.qnn.graph_index import GraphIndex, known_shapes
 from ort_quantization.execution_providers.qnn.patterns import (
     fuse_gelu,
     fuse_layer_normalization,
@@ -148,16 +148,6 @@ def _fuse(model: ModelProto, folder: str, fuses_layer_normalization: bool) -> bo
     if count:
         held.remove_unused_constant()
     return count > 0
-
-
-def known_shapes(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of values whose sizes are all numbers."""
-    found = {}
-    for value in [*graph.input, *graph.value_info, *graph.output]:
-        kind = value.type.tensor_type
-        if kind.HasField("shape") and all(each.HasField("dim_value") for each in kind.shape.dim):
-            found[value.name] = tuple(each.dim_value for each in kind.shape.dim)
-    return found
 
 
 def _turned(value: ValueInfoProto) -> tuple[list[int], list[int]]:
