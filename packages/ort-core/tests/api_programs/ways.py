@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto
+from side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from models import Sample
@@ -207,24 +208,7 @@ def feeds_stay(draw: Random, session: ort.InferenceSession, sample: Sample, fed:
 
 
 def two_threads(draw: Random, session: ort.InferenceSession, sample: Sample, fed: Feeds) -> object:
-    found: list[object] = [None, None]
-
-    def work(number: int) -> None:
-        try:
-            for _ in range(3):
-                found[number] = session.run(None, fed)
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises is written down
-            found[number] = error
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    for each in found:
-        if isinstance(each, Exception):
-            raise each
-    return found
+    return side_by_side(lambda number: [session.run(None, fed) for _ in range(3)][-1], 2)
 
 
 WAYS: tuple[Callable[[Random, ort.InferenceSession, object, Feeds], object], ...] = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnxruntime as ort
+from side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from models import Sample
@@ -138,26 +139,6 @@ def bound_between(draw: Random, session: ort.InferenceSession, sample: Sample, f
     return [first.copy_outputs_to_cpu(), second.copy_outputs_to_cpu()]
 
 
-def _of_threads(work: Callable[[int], object]) -> list[object]:
-    found: list[object] = [None] * THREADS
-
-    def done(number: int) -> None:
-        try:
-            found[number] = work(number)
-        except Exception as error:  # noqa: BLE001 - whatever an engine raises is raised below
-            found[number] = error
-
-    threads = [threading.Thread(target=done, args=(number,)) for number in range(THREADS)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    for each in found:
-        if isinstance(each, Exception):
-            raise each
-    return found
-
-
 def bindings_of_threads(draw: Random, session: ort.InferenceSession, sample: Sample, fed: Feeds) -> object:
     """Run a binding of its own in each thread; values are those of all threads."""
     made = {name: ort.OrtValue.ortvalue_from_numpy(each) for name, each in fed.items()}
@@ -172,7 +153,7 @@ def bindings_of_threads(draw: Random, session: ort.InferenceSession, sample: Sam
             session.run_with_iobinding(binding)
         return binding.copy_outputs_to_cpu()
 
-    return _of_threads(work)
+    return side_by_side(work, THREADS)
 
 
 def many_in_the_background(draw: Random, session: ort.InferenceSession, sample: Sample, fed: Feeds) -> object:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import parser
+from text_sessions import peer_of, session_of
 
 import ort_core as ort
 from ort_core.cpu.partition import partition as cpu_partition
@@ -37,22 +37,6 @@ CASES = {
     "decoder, bias": text_of("DecoderMaskedMultiHeadAttention", "", ", float[72] bias", "bias"),
     "multi-head": text_of("MultiHeadAttention", ""),
 }
-
-
-def session_of(text: str) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(
-        parser.parse_model(text).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def peer_of(text: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        parser.parse_model(text).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def feeds_of(session: object, batch: int, start: int, seed: int = 0, rows: int = ROWS) -> dict[str, np.ndarray]:

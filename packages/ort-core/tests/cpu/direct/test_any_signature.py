@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import parser
+from text_sessions import peer_of, session_of
 
 import ort_core as ort
 from ort_core.cpu.direct import open_records
@@ -89,24 +88,6 @@ PICKED = (
     g (float[N, 4] x, int64[M] index) => (float[M, 4] y) {
         h = Add(x, x) p = Gather <axis = 0> (h, index) y = Tanh(p) }"""
 )
-
-
-def session_of(text: str, threads: int = 1, limit: int | None = None) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    if limit is not None:
-        options.max_allocation_bytes = limit
-    return ort.InferenceSession(
-        parser.parse_model(text).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def peer_of(text: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        parser.parse_model(text).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def compare(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
